@@ -12,74 +12,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import browser
+import watch_charts
 import watch_runs
-
-
-class Watch:
-    """A running `atoll watch`, or another command that has --watch."""
-
-    def __init__(self, arguments, pattern=r"(http://\S+)"):
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.lines = []
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if found := re.search(pattern, line):
-                self.url = found.group(1)
-                break
-        else:
-            raise RuntimeError("it serves nothing: " + "".join(self.lines))
-        # What it says further on must not fill the pipe.
-        threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-
-
-def expect(holds, what):
-    if not holds:
-        raise AssertionError(what)
-
-
-def expect_same(seen, wanted, what):
-    expect(seen == wanted, f"{what}: {seen!r}, not {wanted!r}")
-
-
-def opened(page, url, runs):
-    page.open(url)
-    page.until(f"globalThis.atollPage?.runs.size >= {runs} && document.querySelectorAll('.chart').length > 4")
-    page.until("document.querySelector('.readout').textContent.length > 2")
-
-
-def choose(page, *names):
-    page.run(f"(() => {{ const a = atollPage; a.chosen = new Set([...a.runs.keys()].filter((id) => {json.dumps(names)}.some((n) => id.endsWith('/' + n) || n === '*'))); a.choiceChanged(); }})()")
-
-
-def drawn(page):
-    """Waits until what is chosen is there and drawn."""
-    page.until("(() => { const v = atollPage.view; return !!v && !v.isLoading && atollPage.chosenRuns().every((r) => atollPage.store.parts.get(r.id)) && v.drawnAt >= v.loadedAt; })()")
-
-
-def look(page, hash, ready):
-    page.run(f"location.hash = '{hash}'")
-    page.until(ready)
-
-
-def search(page, text):
-    page.run(f"(() => {{ const s = document.getElementById('search'); s.value = {json.dumps(text)}; s.dispatchEvent(new Event('input')); s.blur(); }})()")
-
-
-def found(page, text, *names):
-    """Searches, and waits until these runs and no others are listed."""
-    search(page, text)
-    page.until(f"[...document.querySelectorAll('#runs li')].map((item) => item.title.split('/').pop()).sort().join() === {json.dumps(','.join(names))}")
+from watch_driver import Watch, choose, drawn, expect, expect_same, found, look, opened, search
 
 
 def check_recorded(atoll, root):
@@ -199,6 +137,20 @@ def check_stream(atoll, root):
             expect_same(page.run(f"{part}.x0"), wanted, "steps of the points")
 
 
+# A stream that opens when it is told to.
+LATE_STREAM = """(() => {
+  const Stream = EventSource;
+  globalThis.EventSource = function (url) {
+    const late = {listeners: [], addEventListener(...one) { this.listeners.push(one); }};
+    globalThis.openStream = () => {
+      const stream = new Stream(url);
+      for (const [name, listener] of [["open", late.onopen], ["error", late.onerror], ...late.listeners]) stream.addEventListener(name, listener);
+    };
+    return late;
+  };
+})()"""
+
+
 def check_live(atoll, root):
     """A run that trains, its kill, and --watch beside it."""
     text = os.path.join(root, "text.txt")
@@ -215,9 +167,13 @@ def check_live(atoll, root):
         page.until(f"[...atollPage.runs.values()][0].records > {first} + 5")
         # The page of another process sees the kill; the one beside the run ends with it.
         with Watch([atoll, "watch", f"{root}/live", "--listen", "127.0.0.1:0"]) as other, browser.Page() as second:
+            second.call("Page.addScriptToEvaluateOnNewDocument", source=LATE_STREAM)
             second.open(other.url)
-            second.until("document.querySelector('.chip.running')")
+            second.until("document.querySelector('.chip.running') && globalThis.openStream")
             run.process.send_signal(signal.SIGKILL)
+            # What happens between the list of runs and the stream is not missed.
+            second.until("fetch('api/runs').then((answer) => answer.json()).then((list) => { globalThis.told = list.runs[0].state; }) && globalThis.told === 'lost'")
+            second.run("openStream()")
             second.until("document.querySelector('.chip.lost')")
             look(second, "events", "document.body.innerText.includes('its process is gone')")
         page.until("document.getElementById('link').textContent === 'connection lost'")
@@ -238,6 +194,7 @@ def check_ledgers(atoll, root):
         expect_same(page.run("[...document.querySelectorAll('main svg title')].filter((t) => t.textContent.includes('bit/s')).length"), 20, "lines for links, one for each way")
         titles = page.run("[...document.querySelectorAll('main svg circle title')].map((t) => t.textContent)")
         expect(["island-3" in title and "all wait for it" in title for title in titles].count(True) == 1, f"who waits for whom: {titles}")
+        expect_same([": finished;" in title for title in titles].count(True), 5, "islands of a run that has finished")
         expect_same(page.run("[...document.querySelectorAll('main td.differs')].map((cell) => cell.textContent)"), ["8Mbit/s, 120 ms"], "the slowest link")
         expect_same(page.run("[...document.querySelectorAll('main tbody')].map((body) => body.rows.length)"), [5, 12], "rows of links and of outer steps")
         show("many")
@@ -370,7 +327,9 @@ def pictures(atoll, root, out):
                 opened(page, watch.url, 7)
                 choose(page, "healthy", "restarted", "nan")
                 drawn(page)
-                page.until("atollPage.view.marks(atollPage.chosenRuns()[0]).length > 0")
+                page.until("atollPage.chosenRuns().every((run) => atollPage.view.marks(run).length > 0)")
+                drawn(page)
+                watch_charts.point(page, "loss", 900)
                 page.picture(name("watch-charts"))
                 if dark:
                     continue
@@ -412,6 +371,7 @@ def main():
                 shutil.copytree(more, os.path.join(recorded, os.path.basename(more)))
             pictures(atoll, recorded, sys.argv[2])
             return
+        watch_charts.check(atoll, os.path.join(root, "charts"))
         check_recorded(atoll, recorded)
         check_stream(atoll, os.path.join(root, "stream"))
         check_live(atoll, root)

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 // A ledger of so many islands that have made `steps` outer steps together. Island 3 takes twice as
 // long for a step as the others, and the link from island 2 to island 1 is the slowest.
-void write_ledger(const fs::path& dir, int islands, int steps) {
+void write_ledger(const fs::path& dir, int islands, int steps, bool is_finished) {
   using namespace island;
   fs::create_directories(dir);
   Ledger ledger = Ledger::open(dir / kLedgerFile, {"kjv", "1", "model", "tokens", "data", "set"});
@@ -54,13 +54,14 @@ void write_ledger(const fs::path& dir, int islands, int steps) {
                                   .exchange_seconds = 1.6,
                                   .round_seconds = 3.7});
   }
+  if (is_finished) bodies.emplace_back(LogFinished{});
   ledger.append(bodies);
 }
 
 TEST(WatchPage, HoldsInChromium) {
   const TemporaryDirectory ledgers;
-  write_ledger(ledgers.path / "few", 5, 12);
-  write_ledger(ledgers.path / "many", 1000, 3);
+  write_ledger(ledgers.path / "few", 5, 12, /*is_finished=*/true);
+  write_ledger(ledgers.path / "many", 1000, 3, /*is_finished=*/false);
   const fs::path script = test_source_dir() / "tests" / "e2e" / "watch_page.py";
   const int status = std::system(fmt::format("python3 '{}' '{}' --ledgers '{}'", script.string(),
                                              test_program().string(), ledgers.path.string())

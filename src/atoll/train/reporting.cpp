@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "atoll/base/error.h"
 #include "atoll/base/file.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/device/free_memory.h"
+#include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/train/run_device.h"
 #include "atoll/train/written_settings.h"
@@ -41,6 +44,7 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
     entry.add("balance_loss", line.experts->balance_loss);
     entry.add("router_z_loss", line.experts->z_loss);
   }
+  if (line.without_loss > 0) entry.add("steps_without_loss", line.without_loss);
   return entry;
 }
 
@@ -49,7 +53,9 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
 void Reporter::open(const fs::path& dir, std::int64_t step, const Settings& settings) {
   jsonl_ = std::make_unique<metrics::JsonlSink>(dir / "metrics.jsonl", step == 0 ? -1 : step);
   write_file(dir / "settings.toml", written_toml(settings));
+  metrics::remove_finished(dir);
   times_.emplace(dir);
+  system_.emplace(dir, system_every_);
 }
 
 void Reporter::begin(bool shows_bar) {
@@ -90,6 +96,7 @@ StepReport Reporter::averages(const StepResult& result, double lr, std::int64_t 
   }
   line.sent_bytes = interval_.sent_bytes / steps;
   line.experts = experts_;
+  line.without_loss = position.without_loss;
   line.slowest_rank = interval_.slowest_rank;
   if (interval_.fastest_seconds > 0) {
     line.slowest_excess = interval_.slowest_seconds / interval_.fastest_seconds - 1;
@@ -103,10 +110,20 @@ void Reporter::stepped(const StepResult& result, double lr, std::int64_t steps_l
   const StepReport line = averages(result, lr, steps_left, position);
   bar_->draw(line);
   if (!is_line_due(position.step, steps_left)) return;
-  tell(record_of(line, position.tokens), format_step_line(line));
+  metrics::Record entry = record_of(line, position.tokens);
+  add_system(entry);
+  tell(entry, format_step_line(line));
   interval_ = {};
   position.line_steps = 0;
   position.line_loss = 0;
+}
+
+void Reporter::add_system(metrics::Record& entry) {
+  if (!system_ || !system_->is_due()) return;
+  for (auto& [name, value] : system_->sample()) entry.add(name, value);
+  if (device_ == nullptr || !is_gpu(*device_)) return;
+  const std::size_t free = free_memory_of(*device_);
+  entry.add("system/gpu_memory_bytes", static_cast<double>(device_->total_memory() - free));
 }
 
 void Reporter::sent(std::uint64_t bytes) {
@@ -162,6 +179,16 @@ void Reporter::tell(const metrics::Record& entry, const std::string& line) {
   if (!is_open()) return;
   record(entry);
   print(config_.log.format == "json" ? metrics::to_jsonl(entry) : line);
+}
+
+// The model is safe by now: a disk that takes no more is no reason to fail.
+void Reporter::finished(std::int64_t step) const {
+  if (!is_open()) return;
+  try {
+    metrics::write_finished(config_.run.dir, step);
+  } catch (const Error& error) {
+    log::warning("{}", error.what());
+  }
 }
 
 void Reporter::flush() {

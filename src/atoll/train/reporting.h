@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "atoll/device/device.h"
 #include "atoll/metrics/sink.h"
+#include "atoll/metrics/system_sampler.h"
 #include "atoll/train/checkpointing.h"
 #include "atoll/train/config.h"
 #include "atoll/train/corpus.h"
@@ -52,6 +54,10 @@ class Reporter {
                 const Device& device) const;
   /// Begins to count steps, and shows the progress bar if `shows_bar` and log.format have it.
   void begin(bool shows_bar);
+  /// The device whose memory lines tell of, where it is a GPU; it must outlive this.
+  void watch(Device& device) { device_ = &device; }
+  /// How long ago a line with what the machine does has to be for another one; before open().
+  void set_system_every(Clock::duration every) { system_every_ = every; }
   /// Forgets the steps since the last line: ranks were lost meanwhile.
   void begin_again() { interval_ = {}; }
   /// Step lines time steps alone: a pause between two of them, of so long, does not count.
@@ -82,6 +88,8 @@ class Reporter {
   void record(const metrics::Record& record);
   /// Records something, and prints the line that says it to people.
   void tell(const metrics::Record& record, const std::string& line);
+  /// Says in the run's directory that nothing is left to do after `step` steps.
+  void finished(std::int64_t step) const;
   /// Waits until all sinks are safe on disk.
   void flush();
 
@@ -102,6 +110,7 @@ class Reporter {
   StepReport averages(const StepResult& result, double lr, std::int64_t steps_left,
                       const Position& position) const;
   void print(const std::string& line);
+  void add_system(metrics::Record& entry);
 
   const TrainConfig& config_;
   std::unique_ptr<metrics::Sink> jsonl_;
@@ -111,6 +120,9 @@ class Reporter {
   Interval interval_;
   std::optional<ExpertReport> experts_;
   std::optional<RankTimes> times_;
+  Clock::duration system_every_ = std::chrono::seconds(5);
+  std::optional<metrics::SystemSampler> system_;
+  Device* device_ = nullptr;
   std::uint64_t sent_before_ = 0;
 };
 

@@ -5,6 +5,8 @@
 
 #include "atoll/base/file.h"
 #include "atoll/ckpt/testing.h"
+#include "atoll/device/choose_device.h"
+#include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
 
 namespace atl::train {
@@ -75,6 +77,38 @@ TEST_F(ReporterTest, ARankThatDoesNotLeadWritesNothingAndCountsAll) {
   EXPECT_FALSE(reporter_.is_open());
   EXPECT_FALSE(fs::exists(directory_ / "metrics.jsonl"));
   EXPECT_EQ(position_.line_steps, 0) << "the lead's position is that of all";
+}
+
+TEST_F(ReporterTest, LinesTellOfTheMachineNowAndThen) {
+  reporter_.set_system_every(std::chrono::hours(1));
+  open();
+  step(4, 1);
+  step(4, 0);
+  EXPECT_EQ(value(records()[0], "system/process_memory_bytes"), metrics::Value("none"));
+  reporter_.set_system_every({});
+  open(2);
+  const std::unique_ptr<Device> cpu = open_chosen({.choice = DeviceChoice::kCpu, .threads = 1});
+  const std::unique_ptr<Device> gpu = open_chosen({.choice = DeviceChoice::kFakeCuda});
+  const Buffer buffer(*gpu, 1 << 20);
+  reporter_.watch(*cpu);
+  step(4, 0);
+  EXPECT_GT(std::get<double>(value(records()[1], "system/process_memory_bytes")), 0);
+  EXPECT_GT(std::get<double>(value(records()[1], "system/disk_free_bytes")), 0);
+  EXPECT_EQ(value(records()[1], "system/gpu_memory_bytes"), metrics::Value("none"));
+  EXPECT_EQ(std::get<double>(value(records()[1], "loss")), 4);
+  reporter_.watch(*gpu);
+  step(4, 0);
+  EXPECT_GE(std::get<double>(value(records()[2], "system/gpu_memory_bytes")), 1 << 20);
+}
+
+TEST_F(ReporterTest, ARunThatGoesOnHasNotFinished) {
+  config_.run.dir = directory_.path().string();
+  open();
+  EXPECT_EQ(metrics::finished_step(directory_.path()), -1);
+  reporter_.finished(7);
+  EXPECT_EQ(metrics::finished_step(directory_.path()), 7);
+  open(7);
+  EXPECT_EQ(metrics::finished_step(directory_.path()), -1);
 }
 
 TEST_F(ReporterTest, RanksAreReportedWhereThereAreSeveral) {

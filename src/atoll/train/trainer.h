@@ -32,7 +32,7 @@ struct TrainOutcome {
   std::int64_t step = 0;               ///< optimizer steps of the run so far
   std::optional<Evaluation> held_out;  ///< at the last step; nothing when interrupted before it
   std::filesystem::path checkpoint;    ///< the last one
-  int signal = 0;                      ///< SIGINT or SIGTERM when that ended it, else 0
+  int signal = 0;                      ///< the signal that ended it, else 0
 };
 
 /// One training run: prepares data and model, goes on from the newest checkpoint if there is one,
@@ -103,6 +103,7 @@ class Trainer {
   void end(TrainOutcome& outcome);
   bool is_over() const;
   bool stops_early() const;
+  bool has_finished() const;
   std::optional<Evaluation> evaluate_last();
   void judge(const Evaluation& held_out);
   void sample();
@@ -113,6 +114,10 @@ class Trainer {
   StepResult step();
   void report_step(const StepResult& result, double lr);
   void account(const StepResult& result);
+  void handle_skipped(const StepResult& result);
+  void handle_without_loss();
+  bool has_loss_within(std::int64_t num_batches) const;
+  void save_before_error();
   void handle_nonfinite(const StepResult& result);
   std::int64_t asked_trace_steps();
   void tell_observer(const StepResult& result, std::int64_t step);
@@ -178,7 +183,7 @@ class Trainer {
   std::int64_t evaluated_step_ = -1;
   std::int64_t together_step_ = 0;  // the last before the present one after which all ranks agreed
   std::optional<Evaluation> last_held_out_;  // of evaluated_step_
-  std::int64_t skipped_in_a_row_ = 0;
+  std::int64_t skipped_in_a_row_ = 0;        // as they were not finite
   bool change_wanted_ = false;
   Clock::time_point look_for_request_at_;
   std::filesystem::path asked_trace_;  // of the lead: the file of the last request

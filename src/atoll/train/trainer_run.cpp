@@ -19,6 +19,8 @@ namespace {
 
 // A run that meets this many bad steps in a row does not recover by skipping more.
 constexpr std::int64_t kMaxSkippedInARow = 10;
+// Data of which so many batches in a row have no token with a loss is not what was meant.
+constexpr std::int64_t kMostWithoutLoss = 100;
 
 double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -27,9 +29,10 @@ double seconds(std::chrono::steady_clock::duration duration) {
 }  // namespace
 
 TrainOutcome Trainer::run() {
-  stop_.emplace();
+  stop_.emplace(/*is_told=*/is_lead());
   try {
     reporter_.announce(*corpus_, state(), ranks(), model_->device());
+    reporter_.watch(model_->device());
     reporter_.begin(/*shows_bar=*/is_lead());
     TrainOutcome outcome = servers_ ? loop_with_servers() : loop();
     stop_.reset();
@@ -110,6 +113,7 @@ void Trainer::end(TrainOutcome& outcome) {
     if (outcome.held_out && config_.checkpoint.keep_best > 0) saver_.prune(ranks());
   }
   if (outcome.signal == 0) tell_best();
+  if (outcome.signal == 0 && has_finished()) reporter_.finished(position_.step);
   trace_.end(ranks(), position_.step - first_step_);
 }
 
@@ -118,6 +122,12 @@ bool Trainer::is_over() const {
   if (stop_->agreed(ranks()) != 0) return true;
   if (stops_early()) return true;
   return rounds_ ? rounds_->is_over() : position_.step >= config_.train.last_step();
+}
+
+// train.stop_after ends this start of a run, and not the run.
+bool Trainer::has_finished() const {
+  if (rounds_) return rounds_->is_over();
+  return stops_early() || position_.step >= config_.train.steps;
 }
 
 bool Trainer::stops_early() const {
@@ -165,6 +175,10 @@ void Trainer::sample() {
 
 void Trainer::tell_best() const {
   if (!is_lead()) return;
+  if (position_.without_loss > 0) {
+    log::info("{} of {} were skipped: none of their tokens had a loss", position_.without_loss,
+              counted(position_.step, "step"));
+  }
   const HeldOutHistory& history = position_.held_out;
   if (stops_early()) {
     log::info("stopped early: the held-out loss was not below {:.4f} in {}", history.lowest,
@@ -255,7 +269,7 @@ StepResult Trainer::step() {
                                .timeline = trace_.timeline()};
   StepResult result =
       take_step(state(), model_->stream(), options, [this] { return batches_->next(); });
-  if (!result.taken()) handle_nonfinite(result);
+  if (!result.taken()) handle_skipped(result);
   step_seconds_ = seconds(Clock::now() - step_began_);
   account(result);
   return result;
@@ -264,7 +278,9 @@ StepResult Trainer::step() {
 // The step is done, on all ranks.
 void Trainer::account(const StepResult& result) {
   if (rounds_) rounds_->stepped(result, step_seconds_, schedule_.learning_rate(schedule_step_));
-  skipped_in_a_row_ = result.taken() ? 0 : skipped_in_a_row_ + 1;
+  const bool is_nonfinite = !result.nonfinite_samples.empty();
+  if (is_nonfinite || result.taken()) skipped_in_a_row_ = is_nonfinite ? skipped_in_a_row_ + 1 : 0;
+  if (!result.has_targets) ++position_.without_loss;
   ++position_.step;
   steps_left_ = std::max<std::int64_t>(steps_left_ - 1, 0);
   if (rounds_) ++next_batch_;
@@ -288,6 +304,56 @@ void Trainer::tell_observer(const StepResult& result, std::int64_t step) {
                       .rank_seconds = rank_seconds_});
 }
 
+void Trainer::handle_skipped(const StepResult& result) {
+  if (!result.nonfinite_samples.empty()) return handle_nonfinite(result);
+  handle_without_loss();
+}
+
+// Data has such batches now and then; where it has nothing else, somebody has made a mistake.
+void Trainer::handle_without_loss() {
+  const std::int64_t step = position_.step + 1;
+  reporter_.record({.step = step, .values = {{"steps_without_loss", position_.without_loss + 1}}});
+  const std::string what = fmt::format(
+      "none of the tokens of {} ({}{}) has a loss", counted(config_.train.batch_size, "sequence"),
+      batches_->samples().describe(next_batch() * config_.train.batch_size),
+      config_.train.batch_size > 1 ? ", ..." : "");
+  const std::int64_t ahead = std::min(kMostWithoutLoss, config_.train.last_step() - position_.step);
+  const bool has_learned = position_.without_loss < position_.step;
+  if (has_loss_within(ahead) || (has_learned && ahead < kMostWithoutLoss)) {
+    if (is_lead() && position_.without_loss == 0) {
+      log::warning(
+          "step {}: {}; the step is skipped, and no parameter changes. Step lines count "
+          "such steps",
+          step, what);
+    }
+    return;
+  }
+  save_before_error();
+  throw user_error(
+      "step {} has nothing to learn from: {}, and so it is in the {} after it; use a larger batch "
+      "or context, or data with more completions",
+      step, what, counted(ahead - 1, "step"));
+}
+
+// Whether any of so many batches from the present one on has a target.
+bool Trainer::has_loss_within(std::int64_t num_batches) const {
+  data::RowScratch scratch;
+  for (std::int64_t i = 0; i < num_batches; ++i) {
+    const std::int64_t targets = data::count_step_targets(batches_->samples(), next_batch() + i,
+                                                          config_.train.batch_size, scratch);
+    if (targets != data::kNoTargets) return true;
+  }
+  return false;
+}
+
+void Trainer::save_before_error() {
+  saver_.finish(ranks(), trace_.timeline());
+  // With servers the optimizer's state is there, and what is here is older.
+  if (position_.step > 0 && saver_.saved_step() != position_.step && !servers_) {
+    saver_.save(ranks(), to_save(), trace_.timeline());
+  }
+}
+
 void Trainer::handle_nonfinite(const StepResult& result) {
   tell_observer(result, position_.step + 1);
   // Where in the text they are takes a line each: that is for the log.
@@ -307,11 +373,7 @@ void Trainer::handle_nonfinite(const StepResult& result) {
     }
     return;
   }
-  saver_.finish(ranks(), trace_.timeline());
-  // With servers the optimizer's state is there, and what is here is older.
-  if (position_.step > 0 && saver_.saved_step() != position_.step && !servers_) {
-    saver_.save(ranks(), to_save(), trace_.timeline());
-  }
+  save_before_error();
   const std::int64_t saved = saver_.saved_step();
   throw make_error(ErrorKind::kNumeric, "{}{}. Lower optim.lr{}. No parameter changed; {}. {}",
                    what,
@@ -338,6 +400,7 @@ std::int64_t Trainer::asked_trace_steps() {
 void Trainer::share_facts(const StepResult& result, double step_seconds) {
   const double waited = state().store().waited_seconds() + state().runner().waited_seconds();
   const RankFacts mine = {.signal = static_cast<double>(stop_->here()),
+                          .save_wanted = stop_->wants_save_here() ? 1.0 : 0.0,
                           .step_seconds = step_seconds,
                           .waited_seconds = waited - waited_before_,
                           .compute_seconds = result.compute_seconds,
@@ -393,7 +456,8 @@ void Trainer::after_step() {
   }
   const bool is_best = config_.checkpoint.keep_best > 0 && position_.held_out.is_best(step);
   saver_.finish_if_written(ranks(), trace_.timeline());
-  if (!(is_best || is_due(config_.checkpoint.every)) || saver_.has(step)) return;
+  const bool is_asked = stop_->take_save(ranks());
+  if (!(is_best || is_asked || is_due(config_.checkpoint.every)) || saver_.has(step)) return;
   saver_.save_in_passing(ranks(), to_save(), trace_.timeline());
 }
 

@@ -74,7 +74,7 @@ TrainOutcome Trainer::loop_with_servers() {
 void Trainer::account_with_servers(const ServerSync::Turn& turn) {
   const std::int64_t before = position_.step;
   const double lr = schedule_.learning_rate(turn.step - 1);
-  if (!turn.result.taken()) handle_nonfinite(turn.result);
+  if (!turn.result.taken()) handle_skipped(turn.result);
   position_.step = turn.step - 1;  // account() counts one
   steps_left_ = config_.train.steps - position_.step;
   account(turn.result);
@@ -123,6 +123,10 @@ void Trainer::end_with_servers(TrainOutcome& outcome) {
   }
   // Another worker was asked to stop, and this one ends with it.
   if (position_.step < config_.train.steps && outcome.signal == 0) outcome.signal = SIGTERM;
+  if (outcome.signal == 0) {
+    tell_best();
+    reporter_.finished(position_.step);
+  }
   if (config_.sync.worker != 0 || !corpus_->has_held_out() || outcome.signal != 0) return;
   const fs::path log = fs::path(config_.run.dir) / "metrics.jsonl";
   outcome.held_out = evaluate(has_evaluation(log, position_.step));

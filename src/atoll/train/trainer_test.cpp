@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 
+#include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
@@ -32,14 +34,26 @@ TEST_F(TrainerTest, FiftyAndFiftyStepsEqualAHundred) {
   EXPECT_EQ(half.signal, SIGTERM);
   EXPECT_EQ(half.step, 50);
   EXPECT_FALSE(half.held_out.has_value());
+  EXPECT_EQ(metrics::finished_step(root_ / "halves"), -1);
   const TrainOutcome rest = train("halves", hundred);
   EXPECT_EQ(rest.step, 100);
+  EXPECT_EQ(metrics::finished_step(root_ / "halves"), 100);
   EXPECT_EQ(tensors(rest.checkpoint), tensors(whole.checkpoint));
   EXPECT_EQ(rest.held_out->loss, whole.held_out->loss);
   // And the log reads as if nothing had happened.
   const auto log = metrics::read_jsonl(root_ / "halves" / "metrics.jsonl");
   ASSERT_EQ(log.size(), 101U);
   for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(log[i].step, static_cast<std::int64_t>(i) + 1);
+}
+
+TEST_F(TrainerTest, ARunHasFinishedWhenNothingIsLeftToDo) {
+  EXPECT_EQ(train("run", {"--train.stop_after=5"}).step, 5);
+  EXPECT_EQ(metrics::finished_step(root_ / "run"), -1);
+  // No loss is lower than this by so much.
+  const TrainOutcome early =
+      train("run", {"--train.early_stop=1", "--train.early_stop_delta=100", "--eval.every=1"});
+  EXPECT_LT(early.step, 20);
+  EXPECT_EQ(metrics::finished_step(root_ / "run"), early.step);
 }
 
 TEST_F(TrainerTest, SameSeedSameBitsWhateverTheThreads) {
@@ -245,6 +259,35 @@ TEST(GenerationConfig, TakesAStopTokenOnce) {
   EXPECT_EQ(one, "{\n  \"eos_token_id\": [\n    7,\n    2\n  ]\n}\n");
   EXPECT_EQ(model_dir::with_stop_token(one, 2), one);
   EXPECT_EQ(model_dir::with_stop_token("", 7), "{\n  \"eos_token_id\": 7\n}\n");
+  // What config.json says counts in transformers as long as the file has none.
+  EXPECT_EQ(model_dir::with_stop_token("", 7, {7, 8}), "");
+  EXPECT_EQ(model_dir::with_stop_token(one, 2, {9}), one);
+  const auto ids = [](const std::string& config) {
+    return nlohmann::json::parse(config).at("eos_token_id");
+  };
+  EXPECT_EQ(ids(model_dir::with_stop_token("", 7, {8, 9})), nlohmann::json::parse("[7, 8, 9]"));
+  EXPECT_EQ(ids(model_dir::with_stop_token("{}", 7, {8, 7})), nlohmann::json::parse("[8, 7]"));
+}
+
+// Documents end with a token that the model's own files call no end.
+TEST_F(TrainerTest, AFineTunedModelStopsWhereItsDocumentsEnd) {
+  train("base", {"--train.steps=1", "--optim.warmup_steps=0"});
+  const fs::path base = root_ / "base/checkpoints/step-00000001";
+  const fs::path model = root_ / "model";
+  fs::create_directory(model);
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    fs::copy_file(base / name, model / name);
+  }
+  write_file(model / "generation_config.json", R"({"eos_token_id": [1, 2]})");
+  write_file(model / "tokenizer_config.json", R"({"eos_token": "e"})");
+  inline_model_ = false;
+  train("tuned", {"--train.steps=1", "--optim.warmup_steps=0", "--model.from=" + model.string()});
+  const fs::path tuned = root_ / "tuned/checkpoints/step-00000001";
+  const Tokenizer tokenizer = Tokenizer::load(tuned);
+  const std::int32_t end = *tokenizer.id_of("e");
+  EXPECT_EQ(tokenizer.end_of_text(), end);
+  EXPECT_THAT(model_dir::stop_tokens(tuned, tokenizer), ::testing::ElementsAre(1, 2, end));
+  EXPECT_EQ(Tokenizer::load(root_ / "tuned/data").end_of_text(), end);
 }
 
 TEST_F(TrainerTest, ADirectoryIsNoTemplate) {

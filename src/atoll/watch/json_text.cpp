@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/base/hash.h"
 #include "atoll/base/json.h"
 
 namespace atl::watch {
@@ -119,6 +121,20 @@ ordered_json marks_json(const WatchedRun& run, const RunLog::Summary& summary) {
   return marks;
 }
 
+// The same for runs whose settings differ in the seed alone, and in what changes no number: their
+// mean means something. Empty for a run without settings.
+std::string alike(const WatchedRun& run) {
+  constexpr const char* kLeftOut[] = {"run.", "log.", "metrics.", "alerts.", "checkpoint."};
+  Hasher hasher;
+  for (const auto& [key, value] : run.settings) {
+    const auto is_in = [&key = key](const char* table) { return key.starts_with(table); };
+    if (std::ranges::any_of(kLeftOut, is_in)) continue;
+    const std::string text = key + "=" + value + "\n";
+    hasher.update(text.data(), text.size());
+  }
+  return run.settings.empty() ? "" : to_hex(hasher.digest());
+}
+
 ordered_json summary_of(const WatchedRun& run, const RunLog::Summary& log) {
   ordered_json series = ordered_json::array();
   for (const SeriesSummary& one : log.series) {
@@ -143,6 +159,7 @@ ordered_json summary_of(const WatchedRun& run, const RunLog::Summary& log) {
           {"first", place_json(log.first)},
           {"last", place_json(log.last)},
           {"steps", total},
+          {"alike", alike(run)},
           {"trace", !run.trace.empty()},
           {"alerts", run.alerts.lines.size()},
           {"samples", run.samples.lines.size()},

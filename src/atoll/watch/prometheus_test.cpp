@@ -31,6 +31,8 @@ metrics::Record step_record() {
   record.add("data_fraction", 0.01);
   record.add("eval/total", 4.0);
   record.add("wait_ms", 8.0);
+  record.add("system/cpu_fraction", 0.75);
+  record.add("system/disk_read_bytes_per_s", 2048.0);
   record.add("nonfinite_samples", std::string("sample 3 \"}{\n"));
   return record;
 }
@@ -58,6 +60,8 @@ TEST(Prometheus, HasTheValuesOfTheRecordExactly) {
   EXPECT_EQ(value_of(page, "atoll_loss"), 3.0000000000000004);
   EXPECT_EQ(value_of(page, "atoll_tokens_total"), 61440);
   EXPECT_EQ(value_of(page, "atoll_tokens_per_second"), 9812.25);
+  EXPECT_EQ(value_of(page, "atoll_system_cpu_fraction"), 0.75);
+  EXPECT_EQ(value_of(page, "atoll_system_disk_read_bytes_per_second"), 2048);
   EXPECT_EQ(value_of(page, "atoll_step_seconds"), 1e-3 * 208.5);
   EXPECT_EQ(value_of(page, "atoll_eval_total_value"), 4);
   EXPECT_EQ(value_of(page, "atoll_wait_seconds"), 0.008);

@@ -69,7 +69,9 @@ const char* name_of(ListedState state) {
 ListedState state_of(const RunData& run) {
   if (run.is_running) return ListedState::kRunning;
   const std::int64_t steps = steps_of(run);
-  return steps > 0 && run.last_step >= steps ? ListedState::kFinished : ListedState::kStopped;
+  const bool has_finished = (steps > 0 && run.last_step >= steps) ||
+                            (run.finished_step >= 0 && run.finished_step >= run.last_step);
+  return has_finished ? ListedState::kFinished : ListedState::kStopped;
 }
 
 const std::vector<std::string>& sort_names() {

@@ -15,6 +15,7 @@
 #include "atoll/base/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/base/toml.h"
+#include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
 
 namespace atl::watch {
@@ -215,6 +216,7 @@ RunData read_run(const fs::path& dir, const std::string& name) {
   });
   run.alerts = metrics::read_alerts(dir);
   run.is_running = watch::is_running(dir);
+  run.finished_step = metrics::finished_step(dir);
   return run;
 }
 

@@ -68,7 +68,8 @@ struct RunData {
   std::int64_t last_step = 0;
   double first_time_s = 0, last_time_s = 0;  ///< of records, since 1970; 0: there are none
   std::vector<metrics::Alert> alerts;
-  bool is_running = false;  ///< a process holds its lock
+  bool is_running = false;          ///< a process holds its lock
+  std::int64_t finished_step = -1;  ///< as finished.json has it; -1: it has not finished
 
   /// The value of a setting; empty: there is none.
   std::string setting(const std::string& key) const;

@@ -9,6 +9,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/file.h"
+#include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/watch/run_compare.h"
 #include "atoll/watch/run_list.h"
@@ -160,6 +161,10 @@ TEST_F(RunFiles, AreListedInOrder) {
   EXPECT_EQ(state_of(runs[0]), ListedState::kFinished);
   EXPECT_EQ(state_of(runs[1]), ListedState::kStopped);
   EXPECT_THAT(describe_list(runs), AllOf(HasSubstr("100/100"), HasSubstr("100/200")));
+  metrics::write_finished(runs[1].dir, 99);  // it has gone on since
+  EXPECT_EQ(state_of(read_run(runs[1].dir, "b")), ListedState::kStopped);
+  metrics::write_finished(runs[1].dir, 100);  // as an island that others have outrun
+  EXPECT_EQ(state_of(read_run(runs[1].dir, "b")), ListedState::kFinished);
   EXPECT_THAT(list_json(runs), HasSubstr("\"best_held_out_loss\": 3.2"));
   EXPECT_THROW(sort_runs(runs, "size"), Error);
 }

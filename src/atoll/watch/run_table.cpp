@@ -15,6 +15,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/read_file.h"
 #include "atoll/base/toml.h"
+#include "atoll/metrics/finished.h"
 #include "atoll/metrics/record.h"
 
 namespace atl::watch {
@@ -161,6 +162,18 @@ bool refresh_ranks(WatchedRun& run) {
   return true;
 }
 
+// Whether nothing is left to do (metrics/finished.h); the file is read when it has changed.
+void refresh_finished(WatchedRun& run) {
+  struct stat status {};
+  if (::stat((run.dir / metrics::kFinishedFile).c_str(), &status) != 0) {
+    run.finished_step = -1;
+    run.finished_changed_s = 0;
+  } else if (unix_seconds(status) != run.finished_changed_s) {
+    run.finished_changed_s = unix_seconds(status);
+    run.finished_step = metrics::finished_step(run.dir);
+  }
+}
+
 // Where a run wrote the trace of some steps: log.trace, or trace.json in its directory.
 fs::path find_trace(const WatchedRun& run) {
   std::error_code error;
@@ -243,8 +256,12 @@ bool RunTable::refresh(WatchedRun& run, const std::set<std::string>& locks) cons
   const auto total = static_cast<double>(setting_number(run, "train.steps"));
   const bool is_saved =
       !run.checkpoints.empty() && static_cast<double>(run.checkpoints.back().first) >= last_step;
+  refresh_finished(run);
+  const bool has_finished =
+      (total > 0 && last_step >= total) ||
+      (run.finished_step >= 0 && static_cast<double>(run.finished_step) >= last_step);
   const RunState state = is_locked || is_fresh             ? RunState::kRunning
-                         : total > 0 && last_step >= total ? RunState::kFinished
+                         : has_finished                    ? RunState::kFinished
                          : is_saved || !run.log->is_read() ? RunState::kStopped
                                                            : RunState::kLost;
   if (state != run.state) {

@@ -20,7 +20,7 @@ namespace atl::watch {
 /// How a run is.
 enum class RunState : std::uint8_t {
   kRunning,   ///< a process here has its lock, or none is seen and its file grew in the last minute
-  kFinished,  ///< it has taken all its steps
+  kFinished,  ///< it has taken all its steps, or has said that nothing is left to do
   kStopped,   ///< nobody has it, and its last step is in a checkpoint
   kLost,      ///< nobody has it, and steps that were taken are in no checkpoint
 };
@@ -48,6 +48,8 @@ struct WatchedRun {
   SideLines alerts, notes, samples;
   std::string ranks;  ///< ranks.json: what ranks did with their time; empty: none
   double ranks_changed_s = 0;
+  std::int64_t finished_step = -1;  ///< as finished.json has it; -1: it has not finished
+  double finished_changed_s = 0;
   std::filesystem::path trace;  ///< of some steps (log.trace); empty: there is none
   double changed_s = 0;         ///< Unix seconds of the last change of its metrics
 };

@@ -267,7 +267,10 @@ class Service::State {
     }
     if (request.path == "/metrics") return Response::of(kPrometheusType, metrics_page());
     if (request.path.starts_with("/api/")) return respond_api(request);
-    const std::string path = request.path == "/" ? "/index.html" : request.path;
+    // What browsers ask for by themselves beside an answer that is no page.
+    const std::string path = request.path == "/"              ? "/index.html"
+                             : request.path == "/favicon.ico" ? "/icon.svg"
+                                                              : request.path;
     for (const Asset& asset : assets()) {
       if (asset.path == path) return Response::of(asset.type, std::string(asset.text));
     }

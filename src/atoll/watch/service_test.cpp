@@ -94,6 +94,44 @@ TEST_F(WatchService, ALockedRunIsRunningAndAKilledOneIsNot) {
   ask_until(service, "GET /api/runs", "\"state\":\"stopped\"");
 }
 
+// An island takes as many steps as the others leave to it.
+TEST_F(WatchService, ARunThatSaysSoIsFinishedBeforeItsLastStep) {
+  const Service service(options());
+  ask_until(service, "GET /api/runs", "\"state\":\"lost\"");
+  write_file(root_ / "a" / "finished.json", "{\"step\":1,\"time\":5}\n");
+  ask_until(service, "GET /api/runs", "\"state\":\"finished\"");
+  std::ofstream(root_ / "a" / "metrics.jsonl", std::ios::app)
+      << "{\"step\":2,\"time\":6,\"loss\":2}\n";  // it has gone on, and was killed
+  ask_until(service, "GET /api/runs", "\"state\":\"lost\"");
+}
+
+TEST_F(WatchService, RunsThatDifferInTheirSeedAloneAreAlike) {
+  const auto add = [&](const char* name, const std::string& settings) {
+    fs::create_directories(root_ / name);
+    write_file(root_ / name / "settings.toml", settings);
+    write_file(root_ / name / "metrics.jsonl", "{\"step\":1,\"time\":5,\"loss\":2.5}\n");
+  };
+  add("b", "[run]\nseed = 1\ndir = \"b\"\n\n[optim]\nlr = 0.1\n");
+  add("c", "[run]\nseed = 2\ndir = \"c\"\n\n[optim]\nlr = 0.1\n");
+  add("d", "[run]\nseed = 1\ndir = \"d\"\n\n[optim]\nlr = 0.2\n");
+  const Service service(options());
+  const auto alike = [&](const char* name) {
+    const std::string text =
+        ask_until(service, "GET /api/run?run=" + (root_ / name).string(), "\"records\":1");
+    const std::size_t at = text.find("\"alike\":\"");
+    return at == text.npos ? "none" : text.substr(at + 9, 32);
+  };
+  EXPECT_EQ(alike("b"), alike("c"));
+  EXPECT_NE(alike("b"), alike("d"));
+}
+
+TEST_F(WatchService, ABrowserFindsAnIconWhereItLooksFirst) {
+  const Service service(options());
+  const std::string answer = ask(service, "GET /favicon.ico");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("image/svg+xml"));
+}
+
 TEST_F(WatchService, ARunOfAnotherMachineIsRunningWhileItsFileGrows) {
   write_file(root_ / "a" / "lock", "process 1 on another-" + host() + "\n");
   const Service service(options());

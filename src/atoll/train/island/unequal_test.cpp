@@ -11,6 +11,7 @@
 
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/island/coordinator/service.h"
+#include "atoll/metrics/finished.h"
 #include "atoll/train/ranks_testing.h"
 
 namespace atl::train {
@@ -139,6 +140,7 @@ TEST_F(UnequalIslands, HaveTheRunsLearningRateAndDoWhatIsDueByTheirOwnSteps) {
   for (const std::string name : {"fast", "slow"}) {
     const std::vector<std::int64_t> steps = steps_with(name, "lr");
     EXPECT_EQ(steps, multiples(1, std::ssize(steps))) << name;
+    EXPECT_EQ(metrics::finished_step(root_ / name), std::ssize(steps)) << name;
     std::vector<std::int64_t> evaluations = steps_with(name, "held_out_loss");
     evaluations.erase(std::unique(evaluations.begin(), evaluations.end()), evaluations.end());
     std::vector<std::int64_t> due = multiples(3, std::ssize(steps));

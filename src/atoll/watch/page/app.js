@@ -1,14 +1,17 @@
 // The page: which runs there are, which are chosen, and the view that is shown of them.
 
 import {el, ask} from "./dom.js";
-import {formatNumber} from "./chart.js";
+import {formatNumber} from "./numbers.js";
 import {Store} from "./data.js";
+import {readLink, writeLink} from "./link.js";
+import {shortNames} from "./names.js";
 import {ChartsView} from "./charts_view.js";
 import {CompareView, EventsView, RanksView, SamplesView} from "./run_views.js";
 import {IslandsView, StudyView} from "./search_views.js";
 import {TimelineView} from "./timeline_view.js";
 
-const kColors = ["#0a84a5", "#d1495b", "#6a9a1f", "#8a5cc2", "#c98300", "#1f9e89", "#b5488f", "#5b7bd5", "#9b6a3c", "#5f6f78"];
+// In style.css, for light and for dark.
+const kColors = Array.from({length: 10}, (_, i) => `--line-${i}`);
 const kSorts = {changed: "last change", name: "name", state: "state", last: "loss: last", best: "loss: least", steps: "steps", tag: "tag"};
 const kViews = [["charts", "Charts", ChartsView], ["compare", "Settings", CompareView], ["events", "Events", EventsView],
   ["samples", "Samples", SamplesView], ["ranks", "Ranks", RanksView], ["timeline", "Timeline", TimelineView], ["islands", "Islands", IslandsView], ["study", "Study", StudyView]];
@@ -19,6 +22,9 @@ class App {
     this.chosen = new Set();
     this.colors = new Map();
     this.prefix = "";
+    this.names = new Map();
+    this.told = new Map();
+    this.numTold = 0;
     this.studies = [];
     this.ledgers = [];
     this.canWrite = false;
@@ -38,6 +44,8 @@ class App {
   }
 
   async start() {
+    const {runs} = readLink(location.hash);
+    if (runs?.length) this.takeRuns(runs);
     await this.refresh();
     this.readHash();
     this.connect();
@@ -46,16 +54,19 @@ class App {
   // --- What the server knows
 
   async refresh() {
+    const before = this.numTold;
     try {
       const list = await ask("api/runs");
       this.canWrite = list.can_write;
       this.studies = list.studies;
       this.ledgers = list.ledgers;
-      for (const run of list.runs) this.take(run);
+      // What the stream has told meanwhile may be newer than the list.
+      for (const run of list.runs) if (!(this.told.get(run.id) > before)) this.take(run);
       const there = new Set(list.runs.map((run) => run.id));
       for (const id of this.runs.keys()) if (!there.has(id)) this.runs.delete(id);
       // What all have in common says nothing.
       const first = [...this.runs.keys()][0] ?? "", all = [...this.runs.keys()];
+      this.names = shortNames(all);
       this.prefix = all.length > 1 ? first.split("/").slice(0, -1).reduce((prefix, part) => all.every((id) => id.startsWith(prefix + part + "/")) ? prefix + part + "/" : prefix, "") : "";
       this.drawTabs();
       this.drawRuns();
@@ -71,14 +82,18 @@ class App {
   connect() {
     const source = new EventSource("api/stream");
     source.onopen = async () => {
-      // What was missed while the stream was cut is asked for, record by record.
-      if (this.wasCut) await this.refresh(), this.show();
+      // What was missed before the stream was there, or while it was cut, is asked for: record by record.
+      const wasCut = this.wasCut;
       this.wasCut = false;
+      await this.refresh();
+      wasCut ? this.show() : this.view?.update?.();
       this.showLink("live", true);
     };
     source.onerror = () => { this.wasCut = true; this.showLink("connection lost", false); };
     source.addEventListener("run", (event) => {
-      this.take(JSON.parse(event.data));
+      const run = JSON.parse(event.data);
+      this.told.set(run.id, ++this.numTold);
+      this.take(run);
       this.soon("runs", () => this.drawRuns(), 200);
       this.soon("view", () => this.view?.update?.(), 300);
     });
@@ -97,7 +112,9 @@ class App {
     this.timers[name] ??= setTimeout(() => { this.timers[name] = null; action(); }, ms);
   }
 
-  nameOf(id) { return id.startsWith(this.prefix) ? id.slice(this.prefix.length) : id; }
+  nameOf(id) { return (id.startsWith(this.prefix) ? id.slice(this.prefix.length) : id).replace(/(.)\/run$/, "$1"); }
+  shortName(id) { return this.names.get(id) ?? id; }
+  colorOf(id) { return `var(${this.colors.get(id)})`; }
 
   // --- The list of runs
 
@@ -130,7 +147,7 @@ class App {
     this.giveColors();
     const runs = this.listed();
     list.replaceChildren(...runs.map((run) => this.runItem(run)));
-    document.getElementById("count").textContent = `${this.chosen.size} chosen of ${this.runs.size}`;
+    document.getElementById("count").textContent = `${this.chosenRuns().length} chosen of ${this.runs.size}`;
     if (focused) for (const item of list.children) if (item.dataset.id === focused) item.focus();
   }
 
@@ -150,7 +167,8 @@ class App {
     const isChosen = this.chosen.has(run.id);
     const item = el("li", {tabindex: 0, role: "option", "aria-selected": isChosen, "data-id": run.id, title: run.id,
                            onclick: (event) => this.choose(run.id, !event.ctrlKey && !event.metaKey && !event.shiftKey)},
-      el(`span.dot.${run.state}`, {"aria-hidden": true}),
+      // A finger has no key to hold: the box chooses one more.
+      el(`span.check.${run.state}`, {"aria-hidden": true, title: "one more, or one less", onclick: (event) => { event.stopPropagation(); this.choose(run.id, false); }}),
       el("span.name", {}, el("bdi", {}, this.nameOf(run.id))),
       el(`span.chip.${run.state}`, {}, run.gone ? "removed" : run.state),
       el("span.more", {},
@@ -160,7 +178,7 @@ class App {
         run.bad_lines ? el("span.chip.error", {title: "lines of metrics.jsonl that are no records"}, `${run.bad_lines} bad lines`) : null,
         run.read < run.bytes && !run.gone ? el("span", {}, `reading ${Math.floor(100 * run.read / run.bytes)}%`) : null,
         ...this.tags(run).slice(0, 4).map((tag) => el("span.chip", {}, tag))));
-    if (isChosen) item.style.setProperty("--c", this.colors.get(run.id));
+    if (isChosen) item.style.setProperty("--c", this.colorOf(run.id));
     return item;
   }
 
@@ -170,7 +188,7 @@ class App {
     else wasChosen ? this.chosen.delete(id) : this.chosen.add(id);
     this.choiceChanged();
   }
-  choiceChanged() { this.drawRuns(); this.view?.update?.(true); }
+  choiceChanged() { this.choseRuns = true; this.drawRuns(); this.view?.update?.(true); this.tellAddress(); }
   chosenRuns() { return [...this.chosen].map((id) => this.runs.get(id)).filter(Boolean); }
 
   runKey(event) {
@@ -192,11 +210,35 @@ class App {
       .map(([key, label]) => el("button", {role: "tab", "aria-selected": key === this.viewName, onclick: () => { location.hash = key; }}, label)));
   }
 
+  // A link says which runs are chosen, too; the name of a view alone changes the view.
   readHash() {
-    const name = location.hash.slice(1);
-    this.viewName = kViews.some(([key]) => key === name) ? name : "charts";
+    const link = readLink(location.hash);
+    this.viewName = kViews.some(([key]) => key === link.view) ? link.view : "charts";
+    if (link.runs) {
+      if (link.runs.length) this.takeRuns(link.runs);
+      this.charts().take(link);
+      this.drawRuns();
+    }
     this.drawTabs();
     this.show();
+    this.tellAddress();
+  }
+
+  takeRuns(ids) {
+    this.chosen = new Set(ids);
+    this.hasChosen = this.choseRuns = true;
+  }
+
+  // The address says what is shown, as far as somebody has chosen it.
+  tellAddress() {
+    if (!this.viewName) return;
+    const hash = "#" + writeLink({view: this.viewName, ...this.views.get("charts")?.shown(), runs: this.choseRuns ? [...this.chosen] : []});
+    if (hash !== (location.hash || "#charts")) history.replaceState(null, "", hash);
+  }
+
+  charts() {
+    if (!this.views.has("charts")) this.views.set("charts", new ChartsView(this));
+    return this.views.get("charts");
   }
 
   show() {

@@ -1,70 +1,12 @@
 // A chart on a canvas: lines with bands from the least to the greatest value, marks, and a part that
 // can be chosen with the pointer. Knows nothing of runs.
 
-const kLeft = 54, kBottom = 20, kTop = 6, kRight = 8;
-let dateFormat = null;  // making one takes long
+import {breaksOf, pointAt, smooth, ticks} from "./numbers.js";
 
-export function formatNumber(v) {
-  if (v === null || v === undefined || !isFinite(v)) return "–";
-  const a = Math.abs(v);
-  if (a >= 1e15 || (a > 0 && a < 1e-4)) return v.toExponential(2);
-  for (const [unit, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e4]]) {
-    if (a >= size) return trim((v / (unit === "k" ? 1e3 : size)).toPrecision(4)) + unit;
-  }
-  return trim(v.toPrecision(5));
-}
-const trim = (text) => text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
-
-export function formatX(v, axis) {
-  if (axis === "clock") return (dateFormat ??= new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit", second: "2-digit"})).format(new Date(v * 1000));
-  if (axis !== "wall" && axis !== "active") return formatNumber(v);
-  if (Math.abs(v) < 120) return trim(v.toFixed(1)) + " s";
-  const h = Math.floor(v / 3600), m = Math.floor(v / 60) % 60, s = Math.round(v % 60);
-  return h ? `${h}:${String(m).padStart(2, "0")} h` : `${m}:${String(s).padStart(2, "0")} min`;
-}
-
-// Round numbers between two ends.
-export function ticks(low, high, count, isLog) {
-  if (!(high > low)) return [low];
-  const list = [];
-  if (isLog) {
-    const from = Math.floor(low), to = Math.ceil(high);
-    const stride = Math.max(1, Math.ceil((to - from) / count));
-    for (let e = from; e <= to; e += stride) if (e >= low - 1e-9 && e <= high + 1e-9) list.push(e);
-    if (list.length >= 2) return list;
-  }
-  const raw = (high - low) / Math.max(count, 1), power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw) ?? raw;
-  for (let v = Math.ceil(low / step) * step; v <= high + step * 1e-9; v += step) list.push(Math.abs(v) < step * 1e-9 ? 0 : v);
-  return list;
-}
-
-// Exponential mean that begins anew behind each gap: nothing is carried over what is not there.
-export function smooth(values, breaks, weight) {
-  if (!weight) return values;
-  const result = new Array(values.length);
-  let mean = 0, share = 0;
-  for (let i = 0; i < values.length; ++i) {
-    if (breaks.has(i)) mean = share = 0;
-    mean = weight * mean + (1 - weight) * values[i];
-    share = weight * share + (1 - weight);
-    result[i] = mean / share;
-  }
-  return result;
-}
-
-// The indices of points before which the line is broken: by a value that is no number, or a restart.
-export function breaksOf(line) {
-  const breaks = new Set(), cuts = line.cuts;
-  for (let i = 1, k = 0; i < line.x0.length; ++i) {
-    while (k < cuts.length && cuts[k] <= line.x1[i - 1]) ++k;
-    if (k < cuts.length && cuts[k] <= line.x0[i]) breaks.add(i);
-  }
-  return breaks;
-}
+const kLeft = 54, kBottom = 20, kTop = 6, kRight = 14;
 
 export class Chart {
-  // `host`: an element with a size. `on`: functions zoom(from, to), reset(), cursor(x or null).
+  // `host`: an element with a size. `on`: functions zoom(from, to), reset(), cursor({x, y} in pixels, or null).
   constructor(host, on) {
     this.host = host;
     this.on = on;
@@ -77,15 +19,18 @@ export class Chart {
     this.drag = null;
     this.overlay.tabIndex = 0;
     this.overlay.setAttribute("role", "img");
-    const at = (event) => this.toX(event.clientX - this.overlay.getBoundingClientRect().left);
+    const box = () => this.overlay.getBoundingClientRect();
+    const at = (event) => this.toX(event.clientX - box().left);
+    const point = (event) => { const {left, top} = box(); on.cursor({x: event.clientX - left, y: event.clientY - top}); };
     this.overlay.addEventListener("pointerdown", (event) => {
       if (event.button !== 0 || event.pointerType === "touch" && !event.isPrimary) return;
       this.drag = {from: at(event), to: at(event)};
       this.overlay.setPointerCapture(event.pointerId);
+      point(event);
     });
     this.overlay.addEventListener("pointermove", (event) => {
       if (this.drag) this.drag.to = at(event);
-      on.cursor(at(event));
+      point(event);
     });
     this.overlay.addEventListener("pointerup", () => {
       const drag = this.drag;
@@ -112,7 +57,8 @@ export class Chart {
     if (event.key === "0" || event.key === "Escape") this.on.reset();
   }
 
-  // lines: {label, color, size, x0, x1, min, max, mean, bad: [x], cuts: [x]}; marks: {x, kind, color}.
+  // lines: {label, color, size, x0, x1, min, max, mean, bad: [x], cuts: [x]}, and `hasSpread` where min and max are a band around
+  // points; marks: {x, kind, color}.
   set(lines, marks, range, options) {
     this.lines = lines;
     this.marks = marks;
@@ -127,10 +73,10 @@ export class Chart {
 
   toAxis(x) { return this.options.logX ? Math.log10(Math.max(x, 1e-9)) : x; }
   fromAxis(x) { return this.options.logX ? 10 ** x : x; }
-  px(x) { const s = this.scale; return kLeft + (this.toAxis(x) - s.x0) / (s.x1 - s.x0) * s.width; }
+  px(x) { const s = this.scale; return s.left + (this.toAxis(x) - s.x0) / (s.x1 - s.x0) * s.width; }
   toX(px) {
     const s = this.scale;
-    return s ? this.fromAxis(s.x0 + (px - kLeft) / s.width * (s.x1 - s.x0)) : 0;
+    return s ? this.fromAxis(s.x0 + (px - s.left) / s.width * (s.x1 - s.x0)) : 0;
   }
   py(y) {
     const s = this.scale, v = this.options.logY ? Math.log10(y) : y;
@@ -138,13 +84,25 @@ export class Chart {
   }
 
   fit(canvas) {
-    const ratio = window.devicePixelRatio || 1, box = this.host.getBoundingClientRect();
-    const w = Math.round(box.width * ratio), h = Math.round(box.height * ratio);
+    const ratio = window.devicePixelRatio || 1, {width, height} = this.host.getBoundingClientRect();
+    return {pen: this.prepare(canvas, width, height, ratio), width, height};
+  }
+
+  prepare(canvas, width, height, ratio) {
+    const w = Math.round(width * ratio), h = Math.round(height * ratio);
     if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, box.width, box.height);
-    return {pen, width: box.width, height: box.height};
+    pen.clearRect(0, 0, width, height);
+    return pen;
+  }
+
+  // The same drawing of another size, on a canvas of its own.
+  render(width, height, ratio) {
+    const canvas = document.createElement("canvas");
+    this.paint(this.prepare(canvas, width, height, ratio), width, height);
+    this.draw();  // as it was, for those who look
+    return {canvas, width, height, ratio};
   }
 
   // What of the data is seen: the ends of both axes.
@@ -169,56 +127,73 @@ export class Chart {
     if (logY) { y0 = Math.log10(y0); y1 = Math.log10(y1); }
     if (x1 === x0) { x0 -= .5; x1 += .5; }
     const room = y1 > y0 ? (y1 - y0) * .06 : Math.abs(y0) * .05 || .5;
-    return {x0, x1, y0: y0 - room, y1: y1 + room, width: width - kLeft - kRight, height: height - kTop - kBottom};
+    return {x0, x1, y0: y0 - room, y1: y1 + room, left: kLeft, width: width - kLeft - kRight, height: height - kTop - kBottom};
+  }
+
+  // The numbers beside the y axis have the room that they take.
+  makeRoom(pen, width) {
+    const s = this.scale;
+    this.ticksY = ticks(s.y0, s.y1, Math.max(2, s.height / 40), this.options.logY);
+    const widest = Math.max(0, ...this.ticksY.map(({text}) => pen.measureText(text).width));
+    s.left = Math.max(kLeft, Math.ceil(widest) + 10);
+    s.width = width - s.left - kRight;
   }
 
   draw() {
     const {pen, width, height} = this.fit(this.canvas);
+    this.paint(pen, width, height);
+    this.drawOverlay();
+  }
+
+  paint(pen, width, height) {
     this.scale = this.measure(width, height);
     const style = getComputedStyle(this.host), color = (name) => style.getPropertyValue(name).trim();
     this.colors = {ink: color("--ink"), faint: color("--faint"), line: color("--line"), mark: color("--mark"), bad: color("--bad"), accent: color("--accent")};
     pen.font = "11px " + style.fontFamily;
     if (!this.scale) {
       pen.fillStyle = this.colors.faint;
+      pen.textAlign = "left";
       pen.fillText("no points here", kLeft, height / 2);
-      this.drawOverlay();
       return;
     }
-    this.drawGrid(pen);
+    this.makeRoom(pen, width);
+    this.drawGrid(pen, width);
     pen.save();
     pen.beginPath();
-    pen.rect(kLeft, 0, this.scale.width, kTop + this.scale.height);
+    pen.rect(this.scale.left, 0, this.scale.width, kTop + this.scale.height);
     pen.clip();
     for (const mark of this.marks) this.drawMark(pen, mark);
     for (const line of this.lines) this.drawLine(pen, line);
     pen.restore();
-    this.drawOverlay();
   }
 
-  drawGrid(pen) {
-    const s = this.scale, {logX, logY, axis} = this.options;
+  drawGrid(pen, width) {
+    const s = this.scale, {logX, axis} = this.options;
     pen.strokeStyle = this.colors.line;
     pen.fillStyle = this.colors.faint;
     pen.lineWidth = 1;
     pen.textBaseline = "middle";
     pen.textAlign = "right";
-    for (const v of ticks(s.y0, s.y1, Math.max(2, s.height / 40), logY)) {
-      const y = Math.round(kTop + (s.y1 - v) / (s.y1 - s.y0) * s.height) + .5;
-      pen.beginPath(); pen.moveTo(kLeft, y); pen.lineTo(kLeft + s.width, y); pen.stroke();
-      pen.fillText(formatNumber(logY ? 10 ** v : v), kLeft - 5, y);
+    for (const {v, text} of this.ticksY) {
+      const y = Math.round(this.py(v)) + .5;
+      pen.beginPath(); pen.moveTo(s.left, y); pen.lineTo(s.left + s.width, y); pen.stroke();
+      pen.fillText(text, s.left - 6, y);
     }
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    for (const v of ticks(s.x0, s.x1, Math.max(2, s.width / 90), logX)) {
-      const x = kLeft + (v - s.x0) / (s.x1 - s.x0) * s.width;
-      const text = formatX(logX ? 10 ** v : v, axis), half = pen.measureText(text).width / 2;
-      pen.fillText(text, Math.min(Math.max(x, kLeft + half - 8), kLeft + s.width - half + 6), kTop + s.height + 5);
+    let end = -Infinity;
+    for (const {v, text} of ticks(s.x0, s.x1, Math.max(2, s.width / 75), logX, axis)) {
+      const half = pen.measureText(text).width / 2, at = this.px(v), x = Math.min(at, width - half);
+      if (x - half < end + 8) continue;  // no number over another
+      end = x + half;
+      pen.beginPath(); pen.moveTo(Math.round(at) + .5, kTop + s.height); pen.lineTo(Math.round(at) + .5, kTop + s.height + 3); pen.stroke();
+      pen.fillText(text, x, kTop + s.height + 6);
     }
   }
 
   drawMark(pen, mark) {
     const x = Math.round(this.px(mark.x)) + .5;
-    if (x < kLeft || x > kLeft + this.scale.width) return;
+    if (x < this.scale.left || x > this.scale.left + this.scale.width) return;
     pen.strokeStyle = mark.color ?? this.colors.mark;
     pen.globalAlpha = mark.kind === "commit" || mark.kind === "checkpoint" ? .35 : .8;
     pen.setLineDash(mark.kind === "checkpoint" ? [2, 3] : mark.kind === "commit" ? [1, 4] : [5, 3]);
@@ -246,7 +221,9 @@ export class Chart {
       pen.stroke();
       pen.globalAlpha = 1;
     };
-    if (isBand) {
+    if (line.hasSpread) {
+      this.drawSpread(pen, line, mid);
+    } else if (isBand) {
       // A column for each bucket, at least a pixel wide: no spike falls between two. Whole pixels, one by one: a path of
       // all columns takes a browser without a GPU a hundred times as long to fill.
       pen.globalAlpha = this.lines.length > 8 ? .12 : .25;
@@ -283,14 +260,41 @@ export class Chart {
     pen.stroke();
   }
 
-  // The value of each line at x: of the nearest point.
+  // From the least to the greatest value of each point, as one shape from gap to gap.
+  drawSpread(pen, line, mid) {
+    const n = line.x0.length, bottom = kTop + this.scale.height, y = (v) => { const y = this.py(v); return isFinite(y) ? y : bottom; };
+    pen.globalAlpha = .22;
+    pen.fillStyle = line.color;
+    for (let from = 0; from < n;) {
+      let to = from + 1;
+      while (to < n && !line.breaks.has(to)) ++to;
+      pen.beginPath();
+      for (let i = from; i < to; ++i) pen.lineTo(mid(i), y(line.max[i]));
+      for (let i = to - 1; i >= from; --i) pen.lineTo(mid(i), y(line.min[i]));
+      pen.fill();
+      from = to;
+    }
+    pen.globalAlpha = 1;
+  }
+
+  // What each line has at x, {line, x0, x1, x, y, i} or {line, x, isBad}; a line that has nothing there is left out.
   at(x) {
-    return this.lines.map((line) => {
-      let low = 0, high = line.x0.length - 1;
-      while (low < high) { const m = (low + high + 1) >> 1; line.x0[m] <= x ? low = m : high = m - 1; }
-      if (low + 1 < line.x0.length && x > line.x1[low] && line.x0[low + 1] - x < x - line.x1[low]) ++low;
-      return line.x0.length ? {line, i: low, x: line.x0[low], y: line.shown[low], min: line.min[low], max: line.max[low]} : null;
-    });
+    const hits = [];
+    for (const line of this.lines) {
+      const point = pointAt(line, x);
+      if (!point) continue;
+      if (point.i === undefined) { hits.push({line, x: point.bad, x0: point.bad, x1: point.bad, isBad: true}); continue; }
+      const {i} = point, x0 = line.x0[i], x1 = line.x1[i];
+      hits.push({line, i, x0, x1, x: (x0 + x1) / 2, y: line.shown[i], min: line.min[i], max: line.max[i]});
+    }
+    return hits;
+  }
+
+  // The place of the point that is nearest to a pointer, {x0, x1, x}; null where no line has one.
+  nearest(px) {
+    if (!this.scale || px < this.scale.left - 8 || px > this.scale.left + this.scale.width + 8) return null;
+    const x = this.toX(px), far = (hit) => Math.abs(this.px(hit.x) - px);
+    return this.at(x).reduce((best, hit) => !best || far(hit) < far(best) ? hit : best, null);
   }
 
   setCursor(x) { this.cursor = x; this.drawOverlay(); }
@@ -308,16 +312,15 @@ export class Chart {
     }
     if (this.cursor === null || this.cursor === undefined) return;
     const x = this.px(this.cursor);
-    if (x < kLeft || x > kLeft + s.width) return;
+    if (x < s.left || x > s.left + s.width) return;
     pen.strokeStyle = this.colors.mark;
     pen.beginPath(); pen.moveTo(x, kTop); pen.lineTo(x, kTop + s.height); pen.stroke();
     if (this.lines.length > 20) return;
     for (const hit of this.at(this.cursor)) {
-      if (!hit) continue;
-      const y = this.py(hit.y);
+      const y = hit.isBad ? NaN : this.py(hit.y);
       if (!isFinite(y)) continue;
       pen.fillStyle = hit.line.color;
-      pen.beginPath(); pen.arc((this.px(hit.line.x0[hit.i]) + this.px(hit.line.x1[hit.i])) / 2, y, 3, 0, 7); pen.fill();
+      pen.beginPath(); pen.arc(this.px(hit.x), y, 3, 0, 7); pen.fill();
     }
   }
 }

@@ -2,6 +2,8 @@
 
 import {ask} from "./dom.js";
 
+const kMostPoints = 20000;  // that the server gives of a series
+
 export const kAxes = {
   step: {label: "step", server: "step", place: 0},
   tokens: {label: "tokens", server: "tokens", place: 1},
@@ -21,9 +23,23 @@ function merge(old, fresh, begins) {
   old.bad = old.bad.filter(([record]) => record < begins).concat(fresh.bad);
 }
 
-function unpack(part) {
-  if (part.y) return {name: part.name, r: part.r, x0: part.x, x1: part.x, min: part.y, max: part.y, mean: part.y, bad: part.bad};
+// A part of a series as the server gives it, with places as the axis has them.
+function unpack(raw, offset) {
+  const part = raw.y ? {name: raw.name, r: raw.r, x0: raw.x, x1: raw.x.slice(), min: raw.y.slice(), max: raw.y.slice(), mean: raw.y, bad: raw.bad} : raw;
+  if (!offset) return part;
+  for (const list of [part.x0, part.x1]) for (let i = 0; i < list.length; ++i) list[i] -= offset;
+  for (const bad of part.bad) bad[1] -= offset;
   return part;
+}
+
+const question = (run, names, view, offset) => ({run: run.id, name: names, axis: kAxes[view.axis].server, points: view.points,
+  from: view.from === null ? undefined : view.from + offset, to: view.to === null ? undefined : view.to + offset});
+
+// A series in a view, with as many records as the server gives at once: for who takes the numbers with them.
+export async function whole(run, name, view) {
+  const offset = offsetOf(run, view.axis), answer = await ask("api/series", question(run, [name], {...view, points: kMostPoints}, offset));
+  const part = unpack(answer.series[0], offset);
+  return {...part, bad: part.bad.map(([, x]) => x), size: answer.size};
 }
 
 export class Store {
@@ -57,18 +73,13 @@ export class Store {
     if (isFirst) held.groups.push(group);
     try {
       const offset = offsetOf(run, view.axis);
-      const answer = await ask("api/series", {
-        run: run.id, name: group.names, axis: kAxes[view.axis].server, points: view.points,
-        from: view.from === null ? undefined : view.from + offset, to: view.to === null ? undefined : view.to + offset,
+      const answer = await ask("api/series", {...question(run, group.names, view, offset),
         since: isFirst ? undefined : group.records, size: isFirst ? undefined : group.size});
       this.requests++;
       if (answer.generation !== held.generation) { this.parts.delete(run.id); return true; }
       let longest = 0;
       for (const raw of answer.series) {
-        const part = unpack(raw);
-        for (const key of new Set([part.x0, part.x1])) if (offset) for (let i = 0; i < key.length; ++i) key[i] -= offset;
-        if (offset) for (const bad of part.bad) bad[1] -= offset;
-        if (part.x0 === part.x1) part.x1 = part.min = part.x0, part.x1 = part.x0.slice(), part.min = part.mean.slice(), part.max = part.mean.slice();
+        const part = unpack(raw, offset);
         const old = group.series.get(part.name);
         old ? merge(old, part, answer.begins) : group.series.set(part.name, part);
         longest = Math.max(longest, group.series.get(part.name).r.length);

@@ -1,7 +1,7 @@
 // What is said of runs beside their curves: settings, events, ranks.
 
 import {el, ask, fill, table, when} from "./dom.js";
-import {formatNumber} from "./chart.js";
+import {formatNumber} from "./numbers.js";
 
 async function details(app, most) {
   const runs = app.chosenRuns().slice(0, most);
@@ -9,7 +9,6 @@ async function details(app, most) {
 }
 
 const empty = (text) => el("p.empty", {}, text);
-const short = (id) => id.split("/").filter(Boolean).slice(-2).join("/");
 
 // Views whose content is asked for anew when the choice or a chosen run changes.
 class AskedView {
@@ -42,7 +41,7 @@ export class CompareView extends AskedView {
       [el("code", {}, key), ...maps.map((map) => el(differs(key) ? "td.differs" : "td", {}, el("code", {}, map.get(key) ?? "–")))]);
     fill(this.body, 
       runs.length > 1 ? el("p.small", {}, `${keys.filter(differs).length} of ${keys.length} settings differ between these ${runs.length} runs.`) : null,
-      rows.length ? table(["setting", ...runs.map((run) => short(run.id))], rows) : empty("No setting differs."));
+      rows.length ? table(["setting", ...runs.map((run) => this.app.shortName(run.id))], rows) : empty("No setting differs."));
   }
 }
 
@@ -52,7 +51,7 @@ export class EventsView extends AskedView {
     const runs = await details(this.app, 6);
     if (!runs.length) { fill(this.form, ); return fill(this.body, empty("Choose a run.")); }
     if (this.formOf !== runs[0].id || this.couldWrite !== this.app.canWrite) this.drawForm(runs[0]);
-    const events = runs.flatMap((run) => this.events(run, runs.length > 1 ? short(run.id) + ": " : ""));
+    const events = runs.flatMap((run) => this.events(run, runs.length > 1 ? this.app.shortName(run.id) + ": " : ""));
     events.sort((a, b) => b.time - a.time);
     const texts = runs.flatMap((run) => run.texts.filter((text) => text.name !== "nonfinite_samples").map((text) => ({...text, run: run.id}))).reverse();
     fill(this.body, 
@@ -108,7 +107,7 @@ export class SamplesView extends AskedView {
     shown.sort((a, b) => b.step - a.step || a.run.localeCompare(b.run) || a.number - b.number);
     for (const sample of shown.slice(0, 500)) groups.set(key(sample), [...groups.get(key(sample)) ?? [], sample]);
     fill(this.body, ...[...groups].map(([name, list]) => el("div.card", {}, el("h2", {}, name || "without a prompt"), list.map((sample) => el("div.event", {},
-      el("span.when", {}, [runs.length > 1 ? short(sample.run) : "", isByPrompt ? `step ${formatNumber(sample.step)}` : `sample ${sample.number + 1}`].filter(Boolean).join(", ")),
+      el("span.when", {}, [runs.length > 1 ? this.app.shortName(sample.run) : "", isByPrompt ? `step ${formatNumber(sample.step)}` : `sample ${sample.number + 1}`].filter(Boolean).join(", ")),
       el("pre", {}, el("b", {}, sample.prompt), sample.text))))),
       shown.length ? null : empty("No sample has that."));
   }

@@ -1,7 +1,7 @@
 // Several runs as one thing: islands with their ledger, and the trials of a study.
 
 import {el, ask, fill, table, when} from "./dom.js";
-import {formatNumber} from "./chart.js";
+import {formatNumber} from "./numbers.js";
 
 const empty = (text) => el("p.empty", {}, text);
 
@@ -48,6 +48,12 @@ export class IslandsView extends DirectoryView {
             formatNumber(tokens), formatNumber(loss), step.exchange_seconds !== undefined ? `${formatNumber(step.exchange_seconds)} s` : "", step.round_seconds !== undefined ? `${formatNumber(step.round_seconds)} s` : "",
             el("code", {}, (step.hash ?? "").slice(0, 8)), slowest > 12 ? `${slowest} islands` : step.members.map((member) => `${names.get(member.island) ?? member.island} ${(100 * member.weight).toFixed(0)}%`).join(", ")];
         }))));
+  }
+
+  // How its own run is; of an island that is elsewhere, as far as the ledger knows. What the ledger calls finished is.
+  stateOf(ledger, island, last) {
+    const run = this.runOf(island.name), state = run?.state ?? (last.has(island.island) ? "running" : "stopped");
+    return ledger.finished && (!run || state === "stopped") ? "finished" : state;
   }
 
   // What an island computes in a round: inner steps by the time that each takes it.
@@ -115,7 +121,7 @@ export class IslandsView extends DirectoryView {
     const place = (i) => { const angle = 2 * Math.PI * i / islands.length - Math.PI / 2; return [size * .85 + Math.cos(angle) * size * .36, size / 2 + Math.sin(angle) * size * .36]; };
     if (isRing) this.drawLinks(svg, ledger, new Map(islands.map((island, i) => [island.island, place(i)])));
     islands.forEach((island, i) => {
-      const run = this.runOf(island.name), state = run?.state ?? (last.has(island.island) ? "running" : "stopped");
+      const state = this.stateOf(ledger, island, last);
       const color = {running: "var(--good)", finished: "var(--accent)", lost: "var(--bad)", stopped: "var(--mark)"}[state];
       const title = el("title", {}, `${island.name}: ${state}; ${island.outer_steps} outer steps, ${formatNumber(island.tokens)} tokens${this.waitText(waits, island.island)}${island.address ? "; " + island.address : ""}`);
       if (!isRing) {

@@ -1,10 +1,30 @@
 // The time of some steps on all ranks, from the trace that a run wrote (log.trace).
 
 import {el, ask} from "./dom.js";
-import {formatNumber} from "./chart.js";
+import {formatNumber} from "./numbers.js";
 
-const kColors = {forward: "#3b82c4", backward: "#7b5bc4", step: "#8b98a1", collective: "#d1803a", optimizer: "#3f9d6b", evaluation: "#b5488f", checkpoint: "#b59b2a", data: "#c14953"};
-const kLane = 15, kLeft = 74, kTop = 20;
+const kColors = {forward: "#3b82c4", backward: "#7b5bc4", step: "#8b98a1", collective: "#d1803a", optimizer: "#3f9d6b", evaluation: "#b5488f", checkpoint: "#b59b2a", data: "#c14953", wait: "#5c6870"};
+const kLane = 15, kMostLeft = 170, kTop = 20;
+
+const kindOf = (event, lane) => event.cat === "idle" ? "wait" : Object.keys(kColors).find((key) => event.name.startsWith(key) || event.cat === key) ?? (lane.tid ? "collective" : "forward");
+
+// Which bars of a lane have room for their text, as {bar, text, x}. `bars`: {a, b, name} in the order in which they are drawn, later
+// ones over earlier ones; `widthOf`: of a text. No text is cut, lies over another one or below a bar that is drawn later.
+export function labelsOf(bars, widthOf) {
+  const labels = [], covered = [];
+  for (const bar of bars.slice().reverse()) {
+    const texts = bar.name ? [bar.name, bar.name.replace(/^\S+ /, "")] : [];  // the colour says the first word, too
+    const isFree = (from, to) => covered.every(([a, b]) => b <= from || a >= to);
+    for (const text of bar.b - bar.a > 14 ? texts : []) {
+      const width = widthOf(text);
+      if (width + 6 > bar.b - bar.a || !isFree(bar.a + 3, bar.a + 3 + width)) continue;
+      labels.push({bar, text, x: bar.a + 3});
+      break;
+    }
+    covered.push([bar.a, bar.b]);
+  }
+  return labels;
+}
 
 export class TimelineView {
   constructor(app) {
@@ -14,7 +34,8 @@ export class TimelineView {
     this.save = el("button", {onclick: () => this.download(), hidden: true}, "save the trace");
     this.said = el("div.small");
     this.canvas = el("canvas", {role: "img", "aria-label": "timeline of ranks", tabindex: 0});
-    this.holder = el("div.card", {}, this.said, this.canvas);
+    this.legend = el("div.key");
+    this.holder = el("div.card", {}, this.said, this.legend, this.canvas);
     this.root = el("div", {}, el("div.bar", {}, this.select, this.steps, this.save, el("span.small", {}, "draw a range to look closer; double click shows all")), this.holder);
     this.canvas.style.width = "100%";
     let from = null;
@@ -30,13 +51,13 @@ export class TimelineView {
     const traced = (runs) => runs.filter((run) => run.trace).map((run) => run.id), chosen = traced(this.app.chosenRuns());
     const ids = chosen.length ? chosen : traced([...this.app.runs.values()]);
     if ([...this.select.options].map((option) => option.value).join("\n") === ids.join("\n") && this.loaded) return;
-    this.select.replaceChildren(...ids.map((id) => el("option", {value: id}, this.app.nameOf(id))));
+    this.select.replaceChildren(...ids.map((id) => el("option", {value: id}, this.app.shortName(id))));
     if (ids.length) await this.load();
     else this.say("No run has a trace. Train with --log.trace=FILE to have one.");
     this.select.hidden = this.steps.hidden = !ids.length;
   }
 
-  say(text) { this.lanes = null; this.canvas.hidden = true; this.said.textContent = text; }
+  say(text) { this.lanes = null; this.canvas.hidden = true; this.legend.replaceChildren(); this.said.textContent = text; }
 
   async load() {
     this.loaded = this.select.value;
@@ -93,8 +114,8 @@ export class TimelineView {
     return most > 1.15 * middle ? {pid, excess: most / middle - 1} : null;
   }
 
-  px(t) { return kLeft + (t - this.t0) / (this.t1 - this.t0) * (this.width - kLeft - 6); }
-  fromPx(x) { return this.t0 + (x - kLeft) / (this.width - kLeft - 6) * (this.t1 - this.t0); }
+  px(t) { return this.left + (t - this.t0) / (this.t1 - this.t0) * (this.width - this.left - 6); }
+  fromPx(x) { return this.t0 + (x - this.left) / (this.width - this.left - 6) * (this.t1 - this.t0); }
 
   draw() {
     if (!this.lanes || !(this.t1 > this.t0)) return;
@@ -107,37 +128,54 @@ export class TimelineView {
     pen.scale(ratio, ratio);
     pen.font = "11px " + style.fontFamily;
     pen.textBaseline = "middle";
+    this.left = Math.min(kMostLeft, this.width / 3, 12 + Math.max(...this.lanes.map((lane) => pen.measureText(lane.name).width)));
+    const kinds = new Set();
     this.lanes.forEach((lane, i) => {
       const y = kTop + i * kLane;
       pen.fillStyle = ink("--faint");
-      if (!i || this.lanes[i - 1].pid !== lane.pid) pen.fillText(lane.name.slice(0, 11), 0, y + kLane / 2);
+      if (!i || this.lanes[i - 1].pid !== lane.pid) pen.fillText(lane.name, 0, y + kLane / 2, this.left - 8);
       let last = -1, drawn = "";
+      const bars = [];
       for (const event of lane.events) {
-        const a = Math.max(this.px(event.ts), kLeft), b = Math.min(this.px(event.ts + event.dur), this.width - 6);
-        if (b < kLeft || a > this.width) continue;
+        const a = Math.max(this.px(event.ts), this.left), b = Math.min(this.px(event.ts + event.dur), this.width - 6);
+        if (b < this.left || a > this.width) continue;
         // Of many within one pixel one is seen.
         if (b - a < .5 && Math.round(a) === last && drawn === event.cat) continue;
         last = Math.round(a);
         drawn = event.cat;
-        pen.fillStyle = kColors[Object.keys(kColors).find((key) => event.name.startsWith(key) || event.cat === key)] ?? (lane.tid ? kColors.collective : kColors.forward);
-        pen.globalAlpha = event.cat === "step" && event.name.startsWith("step ") ? .25 : .9;
+        const kind = kindOf(event, lane), isStep = event.cat === "step" && event.name.startsWith("step ");
+        if (!isStep) kinds.add(kind);
+        pen.fillStyle = kColors[kind];
+        pen.globalAlpha = isStep ? .25 : .9;
         pen.fillRect(a, y + 1, Math.max(b - a, .6), kLane - 2);
         pen.globalAlpha = 1;
-        if (b - a > 60) { pen.fillStyle = "#fff"; pen.save(); pen.beginPath(); pen.rect(a, y, b - a - 3, kLane); pen.clip(); if (!event.name.startsWith("step ")) pen.fillText(event.name, a + 3, y + kLane / 2); pen.restore(); }
+        bars.push({a, b, name: isStep ? "" : event.name});
       }
+      pen.fillStyle = "#fff";
+      for (const {text, x} of labelsOf(bars, (text) => pen.measureText(text).width)) pen.fillText(text, x, y + kLane / 2 + .5);
     });
+    this.drawLegend(kinds);
     const slow = this.straggler();
     if (slow) {
       const rows = this.lanes.map((lane, i) => lane.pid === slow.pid ? i : -1).filter((i) => i >= 0);
       pen.strokeStyle = ink("--bad");
       pen.lineWidth = 2;
-      pen.strokeRect(kLeft - 2, kTop + rows[0] * kLane - 1, this.width - kLeft, rows.length * kLane + 2);
+      pen.strokeRect(this.left - 2, kTop + rows[0] * kLane - 1, this.width - this.left, rows.length * kLane + 2);
     }
     pen.fillStyle = ink("--faint");
-    for (let i = 0; i <= 4; ++i) { pen.textAlign = i === 4 ? "right" : i ? "center" : "left"; pen.fillText(`${formatNumber((this.t1 - this.t0) * i / 4000)} ms`, kLeft + (this.width - kLeft - 6) * i / 4, 8); }
+    const parts = Math.max(1, Math.min(8, Math.floor((this.width - this.left) / 100)));
+    for (let i = 0; i <= parts; ++i) { pen.textAlign = i === parts ? "right" : i ? "center" : "left"; pen.fillText(`${formatNumber((this.t1 - this.t0) * i / parts / 1000, 4)} ms`, this.left + (this.width - this.left - 6) * i / parts, 8); }
     pen.textAlign = "left";
     this.drewIn = performance.now() - begun;
     this.said.textContent = slow ? `rank ${slow.pid} computes ${Math.round(100 * slow.excess)}% longer than the middle one` : "";
+  }
+
+  // What the colours stand for.
+  drawLegend(kinds) {
+    const text = [...kinds].join();
+    if (this.legend.dataset.text === text) return;
+    this.legend.dataset.text = text;
+    this.legend.replaceChildren(...Object.keys(kColors).filter((kind) => kinds.has(kind)).map((kind) => { const chip = el("span.chip", {}, kind); chip.style.color = "#fff"; chip.style.background = kColors[kind]; return chip; }));
   }
 
   point(event) {
