@@ -26,6 +26,7 @@ std::vector<Message> some_messages() {
           Sum{.slice = 1, .step = 2, .squares = {1, 2.5}, .losses = {3}},
           Load{.slice = 0, .step = 1, .updates = 2, .values = "xy", .state = {"a", "", "b"}},
           Assign{.lanes = {{1, 2}, {3, 4}}, .until = 9},
+          Clocks{.lanes = {{1, 2}, {3, 4}}},
           Loaded{}};
 }
 

@@ -120,6 +120,19 @@ void Worker::take(const Assign& assign) {
     if (!lanes.contains(lane)) tell(Released{{lane, step}});
   }
   lanes_ = std::move(lanes);
+  say_clocks();
+}
+
+// To all servers: those that have lost pushes of these lanes learn it. While a lane goes on they
+// do by what it pushes and pulls.
+void Worker::say_clocks() {
+  for (const ServerEntry& server : view_.servers) say_clocks(server.id);
+}
+
+void Worker::say_clocks(ServerId server) {
+  Clocks clocks;
+  for (const auto& [lane, step] : lanes_) clocks.lanes.push_back({lane, step});
+  if (!clocks.lanes.empty()) sends_.push_back({false, server, std::move(clocks)});
 }
 
 std::optional<LaneAt> Worker::next_lane() const {
@@ -135,6 +148,7 @@ void Worker::done(std::int64_t lane, std::int64_t step) {
   if (at == lanes_.end()) return;
   at->second = std::max(at->second, step);
   tell(Done{{lane, at->second}});
+  if (!next_lane()) say_clocks();
 }
 
 bool Worker::take_shall_load() {
@@ -181,6 +195,7 @@ void Worker::ask() {
 }
 
 void Worker::connected(ServerId server) {
+  say_clocks(server);
   if (!exchange_) return;
   num_sent_[server] = 0;
   for (std::uint32_t slice = 0; slice < progress_.size(); ++slice) {

@@ -85,6 +85,8 @@ class Worker {
   void take(const View& view);
   void take(const Assign& assign);
   void ask();
+  void say_clocks();
+  void say_clocks(ServerId server);
   void tell(Message message) { sends_.push_back({true, kNobody, std::move(message)}); }
 
   std::int64_t number_;
