@@ -23,7 +23,7 @@ TEST_F(TuneRefusals, SayWhatIsWrongInOneLine) {
   EXPECT_THAT(refusal({"tune", path("none.toml")}), HasSubstr("there is no study file"));
   EXPECT_THAT(refusal({"tune", path("")}), HasSubstr("is a directory; say `atoll tune resume"));
   EXPECT_THAT(refusal({"tune", "show", path("none")}), HasSubstr("there is no study in"));
-  EXPECT_THAT(refusal({"tune", "best", path("")}), HasSubstr("there is no study in"));
+  EXPECT_THAT(refusal({"tune", "best", path("")}), HasSubstr("has no trial yet"));
   write_study("", "optim.lrr = {low = 1, high = 2}\n", "");
   EXPECT_THAT(refusal(command()), HasSubstr("study.toml:6: space.optim.lrr: a recipe has no key "
                                             "optim.lrr; did you mean optim.lr?"));

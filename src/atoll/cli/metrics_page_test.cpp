@@ -75,7 +75,10 @@ std::string run_page() {
                            "outer_exchange_s",
                            "outer_exposed_s",
                            "outer_utilisation",
-                           "outer_bytes_saved"}) {
+                           "outer_bytes_saved",
+                           "system/cpu_fraction",
+                           "system/memory_bytes",
+                           "system/network_sent_bytes_per_s"}) {
     record.add(name, 1.0);
   }
   run.write(record);

@@ -199,7 +199,7 @@ TEST(FindModel, SaysWhatElseAnArgumentIs) {
   fs::create_directories(directory / "empty");
   EXPECT_THAT(refusal("empty"), HasSubstr("neither a model directory"));
   fs::create_directories(directory / "run" / "checkpoints");
-  EXPECT_THAT(refusal("run"), HasSubstr("nor a run with a checkpoint"));
+  EXPECT_THAT(refusal("run"), HasSubstr("is a run without a checkpoint yet"));
   write_file(directory / "file", "x");
   EXPECT_THAT(refusal("file"), HasSubstr("is a file, and a model is a directory"));
 }

@@ -77,11 +77,8 @@ TEST_F(WithoutLoss, AllRanksAgreeInEveryLayout) {
     EXPECT_TRUE(ended.values == one.values) << zero;
     EXPECT_EQ(skipped(ended.records), skipped(one.records)) << zero;
   }
-  const Ended plain = train_ranks("plain", 1, settings({"--train.exact=false"}));
-  const Ended pipeline =
-      train_ranks("pipeline", 2, settings({"--train.exact=false", "--parallel.pp=2"}));
-  EXPECT_TRUE(pipeline.values == plain.values);
-  for (const char* layout : {"--parallel.tp=2", "--parallel.cp=2"}) {
+  // Sums of these have an order of their own.
+  for (const char* layout : {"--parallel.pp=2", "--parallel.tp=2", "--parallel.cp=2"}) {
     const Ended ended = train_ranks(layout + 2, 2, settings({layout, "--train.exact=false"}));
     EXPECT_EQ(skipped(ended.records), skipped(one.records)) << layout;
     EXPECT_EQ(ended.outcome.step, 20) << layout;
