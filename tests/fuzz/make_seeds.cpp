@@ -328,12 +328,12 @@ void write_server_messages(const fs::path& to) {
   Copy copy;
   copy.state = push.data;
   const Message messages[] = {
-      WorkerHello(), ServerHello(), Offer{spec},   Welcome(),   Refused{"another run"},
-      view,          Loaded(),      assign,        Done{at},    Released{at},
-      Save{4},       Saved{4},      StopRun(),     End{"done"}, Ready{1, 2},
-      push,          Pushed(),      await,         sum,         Pull(),
-      values,        load,          LoadedSlice(), Read(),      state,
-      NotHead(),     replicate,     copy,          Replicated()};
+      WorkerHello(), ServerHello(), Offer{spec},   Welcome(),    Refused{"another run"},
+      view,          Loaded(),      assign,        Done{at},     Released{at},
+      Save{4},       Saved{4},      StopRun(),     End{"done"},  Ready{1, 2},
+      push,          Pushed(),      await,         sum,          Pull(),
+      values,        load,          LoadedSlice(), Read(),       state,
+      NotHead(),     replicate,     copy,          Replicated(), Clocks{{at}}};
   static_assert(std::size(messages) == std::variant_size_v<Message>);
   for (const Message& message : messages) {
     write_file(to / fmt::format("message_{}", message.index()), encode(message));

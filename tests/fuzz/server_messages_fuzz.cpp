@@ -50,12 +50,16 @@ void feed_link(std::string_view bytes, bool is_greeted) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) std::abort();
   const TcpLink::Clock::time_point now = TcpLink::Clock::now();
-  TcpLink link(atl::comm::rendezvous::Socket(pair[0]), now);
+  TcpLink link(atl::comm::rendezvous::Socket(pair[0]), now, {});
   {
     const atl::comm::rendezvous::Socket other(pair[1]);
-    TcpLink greeting(atl::comm::rendezvous::Socket(::dup(pair[1])), now);
+    TcpLink greeting(atl::comm::rendezvous::Socket(::dup(pair[1])), now, {.is_client = true});
     std::vector<std::string> nothing;
-    if (is_greeted) greeting.move(now, nothing);
+    if (is_greeted) {
+      greeting.move(now, nothing);
+      link.move(now, nothing);
+      greeting.move(now, nothing);  // its proof, which is empty without a secret
+    }
     bytes = bytes.substr(0, 32 << 10);  // less than the system keeps
     ::send(other.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
