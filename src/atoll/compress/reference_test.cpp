@@ -13,6 +13,7 @@
 
 #include "atoll/compress/testing.h"
 #include "atoll/simd/bf16.h"
+#include "atoll/simd/instruction_sets.h"
 
 namespace atl::compress {
 namespace {
@@ -206,11 +207,11 @@ const std::map<std::string, std::function<Bytes(Values)>> kReferences = {
 void on_every_target(const std::function<void()>& fn) {
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    simd::choose_kernels();
     fn();
   }
   hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  simd::choose_kernels();
 }
 
 // Values with the edges of rounding among them: halves of int8's steps; halves between e3m0's

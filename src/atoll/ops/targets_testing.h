@@ -6,6 +6,7 @@
 #include <string>
 
 #include "atoll/simd/highway_targets.h"
+#include "atoll/simd/instruction_sets.h"
 #include "hwy/targets.h"
 
 namespace atl::test {
@@ -13,7 +14,7 @@ namespace atl::test {
 /// Makes the kernels run as on a machine with one instruction set only; 0: this machine's best.
 inline void use_target(std::int64_t target) {
   hwy::SetSupportedTargetsForTest(target);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  simd::choose_kernels();
 }
 
 /// A suite that runs once for each instruction set that this machine has, by Highway's name:

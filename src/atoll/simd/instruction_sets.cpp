@@ -15,7 +15,7 @@ std::atomic<bool> avx512_is_allowed = true;
 
 void disable(std::int64_t targets, const char* most_of_onednn) {
   hwy::DisableTargets(targets);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  choose_kernels();
   // oneDNN reads it at its first call. A stricter limit of the user's own stays.
   ::setenv("ONEDNN_MAX_CPU_ISA", most_of_onednn, /*overwrite=*/0);
   avx512_is_allowed = false;
@@ -44,6 +44,12 @@ bool limit_instruction_sets_by_environment() {
                "instruction sets of the CPU are used where it is not set\n",
                kLimitVariable, name);
   return false;
+}
+
+void choose_kernels() {
+  // Not in one expression: SupportedTargets() itself chooses among all that the CPU has.
+  const std::int64_t allowed = hwy::SupportedTargets();
+  hwy::GetChosenTarget().Update(allowed);
 }
 
 bool allows_avx512() {

@@ -19,12 +19,17 @@ namespace HWY_NAMESPACE {
 constexpr float kBitsPerNat = 1.44269504F;
 
 /// 2^x within 2e-7 for -126 <= x <= 127.5, 0 from -127 down, no number or nonsense beyond 127.5.
-/// NaN stays NaN on x86. Half the arithmetic of a library's exp, which must take log2(e) apart.
+/// NaN stays NaN. Half the arithmetic of a library's exp, which must take log2(e) apart.
 HWY_INLINE Vf exp2_lanes(Vf x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  // The maximum without vectors returns the number when x is NaN.
+  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, -127.0F)), hn::Set(d, -127.0F), x);
+#else
   // The order of the operands matters: x86's maximum returns the second one when x is NaN.
   x = hn::Max(hn::Set(d, -127.0F), x);
+#endif
   // Next to 2^23 + 2^22 a unit is the last bit: the sum ends in the bits of 127 + the nearest
   // integer, which is 2^that's exponent.
   const Vf shift = hn::Set(d, 12582912.0F + 127.0F);
