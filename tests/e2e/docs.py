@@ -7,23 +7,26 @@
 Each page has an empty directory of its own, with `recipes/`, `dev`, `README.md` and
 `build/release/bin/atoll` in it and atoll on the PATH. Its blocks (```sh, and lines after `$ ` in blocks without a language) run there
 one after the other, each as one script that ends at the first command that fails. Its exit code
-must be 0. Comments right before a block, which no reader sees, say what else holds:
+must be 0. What else holds of a block, tests/e2e/pages/PAGE.toml says, in a table that is named after
+the block's first line:
 
-    <!-- not run: REASON -->       it cannot run in a test; its commands and options are looked up.
-                                   `lines 2-3: REASON` or `line 2: REASON`: those lines cannot
-    <!-- exit: 2 -->               the exit code that the page states
-    <!-- prints: REGEX -->         what its output must have
-    <!-- until: REGEX -->          it runs until it is stopped: SIGTERM once it has printed this
-    <!-- meanwhile: REGEX -->      it runs beside the blocks that follow, which begin once it has
+    "not run" = 'REASON'           it cannot run in a test; its commands and options are looked up.
+                                   'lines 2-3: REASON' or 'line 2: REASON': those lines cannot
+    exit = '2'                     the exit code that the page states
+    prints = 'REGEX'               what its output must have
+    until = 'REGEX'                it runs until it is stopped: SIGTERM once it has printed this
+    meanwhile = 'REGEX'            it runs beside the blocks that follow, which begin once it has
                                    printed this, and must end with 0 after the last of them
-    <!-- at once: REGEX -->        its lines run beside each other, those after the first from when
-                                   this is printed; without REGEX from the start
-    <!-- here: alpha is 127.0.0.1 -->  a line each: words that are of other machines, and what to
+    "at once" = 'REGEX'            its lines run beside each other, those after the first from when
+                                   this is printed; with '' from the start
+    here = 'alpha is 127.0.0.1'    a line each: words that are of other machines, and what to
                                    take for them here, to the page's end; `7411 is port`: a free one
-    <!-- before: COMMANDS -->      makes what the reader is to have
-    <!-- after: COMMANDS -->       must succeed afterwards; $OUTPUT is the file with the block's output
-    <!-- with: train --a.b=1 -->   from here to the page's end, `atoll train` gets these arguments
+    before = 'COMMANDS'            makes what the reader is to have
+    after = 'COMMANDS'             must succeed afterwards; $OUTPUT is the file with the block's output
+    with = 'train --a.b=1'         from here to the page's end, `atoll train` gets these arguments
                                    too, but for those that the block gives itself; % is a new number
+
+Several texts of one kind are a list. A table that fits no block, or more than one, is an error.
 
 What pages name in `code` must be there too: files, tests, settings. $TEXT is a file of English
 text. What did not run is listed with its reason and counted: the number must be the one below.
@@ -36,7 +39,7 @@ import sys
 import tempfile
 import time
 
-from docs_blocks import blocks_of
+from docs_blocks import blocks_of, files_without_page
 from docs_names import ROOT, Names
 from docs_page import Page
 
@@ -89,6 +92,8 @@ def main():
     pages = [page for page in every if not sys.argv[2:] or page.split("/")[-1] in sys.argv[2:]]
     if not pages:
         sys.exit(f"no page is called {' or '.join(sys.argv[2:])}")
+    for file in files_without_page(every):
+        sys.exit(f"tests/e2e/pages/{file}: there is no page of this name")
     names = Names(atoll)
     failed = not_run = ran = 0
     with tempfile.TemporaryDirectory(prefix="atoll-docs-") as top:

@@ -14,7 +14,7 @@ from docs_names import ROOT
 
 HANGS_S = 300  # only a block that hangs takes so long
 WRAPPER = """#!/bin/bash
-# atoll with what the page's `with` marks add to this command.
+# atoll with what `with` in the page's file adds to this command.
 arguments=("$@")
 while read -r -a words; do
   at=1 # words without -- say which commands are meant

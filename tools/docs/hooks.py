@@ -45,7 +45,8 @@ def on_config(config):
 
 def _pages_of(folder):
     where = _root if folder == RESULTS else _root / "docs"
-    return sorted(page.relative_to(where).as_posix() for page in (where / folder).glob("*.md"))
+    pages = [page.relative_to(where).as_posix() for page in (where / folder).glob("*.md")]
+    return sorted(pages, key=lambda page: (not page.endswith("/index.md"), page))
 
 
 def _every_page_is_in(nav):

@@ -10,8 +10,8 @@
 
 namespace atl::ops {
 
-/// Several matrices M and their factors P and Q. Flags, i32 (matrices), are 1 where all that a
-/// matrix has come to so far is finite.
+/// Several matrices M and their factors P and Q. The functions below take and give flags, i32
+/// (matrices): 1 while all numbers that were computed for a matrix are finite, else 0.
 struct Factors {
   Tensor matrices;  ///< (matrices, kFactorColumns) i64
   std::int64_t rank = 0;
@@ -19,7 +19,7 @@ struct Factors {
   Tensor m;  ///< f32, flat, from element m_first of the flat vector on
   std::int64_t m_first = 0;
   Tensor p, q;  ///< f32, flat
-  Tensor owed;  ///< f32, flat; undefined: nothing is owed
+  Tensor owed;  ///< f32, flat: what the last factors left out of M; undefined: 0
 };
 
 /// M += owed, and P^T = Q^T M^T, each number a sum in double over eight columns.
@@ -31,18 +31,18 @@ void owe_rest(Run& run, const Factors& factors, const Tensor& flags);
 /// M = P Q^T where the flag is 1, else NaN.
 void restore_product(Run& run, const Factors& factors, const Tensor& flags);
 
-/// Of each matrix r vectors of n elements lie from `at` on in `from`: made = given and all of them
-/// are finite. Where it is, `to` becomes the same vectors, which may lie in the same place, made
-/// orthogonal and of length 1 or 0, by Gram and Schmidt; with undefined `to` they are looked at
-/// only.
+/// The Gram-Schmidt process, for each matrix on its own: reads `rank` vectors of n elements and
+/// writes orthogonal ones, each of length 1, or 0 where a vector depends on those before it.
+/// A matrix keeps its flag only if all its vectors are finite; `to` is written only where the flag
+/// is 1.
 struct Orthogonalise {
-  Tensor matrices;
-  std::int64_t rank = 0;
-  FactorColumn at = kFactorP;
-  FactorColumn n = kFactorRows;
-  Tensor from, to;
-  Tensor given;  ///< flags; undefined: all 1
-  Tensor made;
+  Tensor matrices;               ///< as Factors::matrices
+  std::int64_t rank = 0;         ///< vectors of each matrix
+  FactorColumn at = kFactorP;    ///< the column with the offset of a matrix's first vector
+  FactorColumn n = kFactorRows;  ///< the column with the elements of a vector
+  Tensor from, to;               ///< may be the same memory; undefined `to`: only flags are made
+  Tensor given;                  ///< flags before; undefined: all 1
+  Tensor made;                   ///< flags after
 };
 void orthogonalise(Run& run, const Orthogonalise& args);
 

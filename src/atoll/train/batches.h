@@ -25,7 +25,7 @@ class Batches {
   bool has_begun() const { return has_begun_; }
   /// The next micro-batch, valid until the next call.
   Batch next() { return loader_->next(); }
-  /// Waited in next() since begin().
+  /// Seconds that next() has waited since begin().
   double waited_seconds() const { return loader_ ? loader_->waited_seconds() : 0; }
 
   const data::SampleSource& samples() const { return samples_.get(); }

@@ -9,10 +9,10 @@
 
 namespace atl::train {
 
-/// Makes one choice that of all ranks, and returns its name: rank `decider` takes what device.bf16
-/// says, else what the steps before were made with (`before`; empty: there were none), else what a
-/// measurement finds faster. A measurement may come out otherwise the next time, so a run keeps
-/// `before`. The lead says what was chosen unless it is `known`. Every rank must call it. Returns
+/// Rank `decider` chooses for all ranks; returns the name of the choice. The choice is
+/// device.bf16 if that is set, else the arithmetic of the steps before (`before`; empty: there were
+/// none), else the faster one of a measurement. Two measurements may differ, so a run keeps
+/// `before`. The lead logs the choice unless it is `known`. Every rank must call it. Returns
 /// `known` where train.dtype is not bf16.
 std::string agree_on_bf16(const TrainConfig& config, const Ranks& ranks, const std::string& before,
                           int decider, const std::string& known);

@@ -19,10 +19,10 @@ void check_same_run(const TrainConfig& config, const Settings& settings,
 /// How the learning rate of a run moves.
 optim::Schedule schedule_of(const TrainConfig& config);
 
-/// What to tell of a run whose next step has another learning rate than it would have had, because
-/// its length or its schedule is another than when it took the steps so far: from what to what, and
-/// how to avoid it. Empty where the rate is the same within 5%, or where optim.lr itself was
-/// changed. `position` is that of a run without islands.
+/// A warning that the learning rate jumps, because train.steps or the schedule was changed since
+/// the steps so far were taken: the old rate, the new rate, and how to avoid the jump. Empty where
+/// the rates differ by less than 5%, or where optim.lr itself was changed. `position` is that of a
+/// run without islands.
 std::string describe_rate_jump(const TrainConfig& config, const Position& position);
 
 /// Throws Error(kUser) where the frozen weights, which came from `base` and have this hash, are not

@@ -6,8 +6,8 @@
 
 namespace atl::train {
 
-/// The ranks of a run that may come and go while it trains: what whoever places ranks tells one of
-/// them.
+/// The side of a rank in a run whose ranks may come and go: the starter of ranks answers these
+/// calls.
 class Membership {
  public:
   virtual ~Membership() = default;
@@ -20,7 +20,7 @@ class Membership {
   /// comes after them. Throws Error(kPeer) when there is none in time, or this rank is not wanted
   /// any more.
   virtual std::unique_ptr<comm::World> next() = 0;
-  /// Asked by the lead after each step: are other ranks wanted than the present ones?
+  /// Whether the set of ranks is to change. The lead asks after each step.
   virtual bool wants_change() = 0;
 };
 

@@ -10,10 +10,10 @@ namespace atl::train {
 /// The name of its elements in a checkpoint.
 constexpr const char* kOwedGradient = "owed_gradient";
 
-/// What ranks owed each other of gradients when they compressed them in another way than this run.
-/// It is added to the sum of the next step's gradients, before their norm is taken, as the other
-/// way would have sent it: clipping, both moments of AdamW and every other optimizer treat it as
-/// the gradient that it is. It lies in the host's memory until that step is taken.
+/// The rest of gradients that ranks had not sent yet when a run with another dp.compress wrote the
+/// checkpoint. The rest is added to the sum of the next step's gradients, before the norm: so
+/// clipping and every optimizer treat it as a gradient. It lies in the host's memory until that
+/// step is taken.
 class OwedGradient {
  public:
   bool is_empty() const { return values_.empty(); }

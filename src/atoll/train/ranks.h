@@ -34,12 +34,11 @@ class Ranks {
   comm::World& world() const { return world_; }
   /// All of them.
   comm::Group& group() const { return world_.all(); }
-  /// The data-parallel ranks: those that take other micro-batches than this one, and else have what
-  /// it has.
+  /// The data-parallel ranks: they take different micro-batches and hold the same parameters.
   comm::Group& data() const { return data_ ? *data_ : world_.all(); }
   int data_rank() const { return data().rank(); }
-  /// Those that have the same part of the model: the data-parallel ranks of all parts of the
-  /// sequences, and of these where experts are shared those that have the same.
+  /// The ranks that hold the same part of the model: the data-parallel ranks of all parts of the
+  /// sequences; with parallel.ep only those that hold the same experts.
   comm::Group& sharing() const { return sharing_ ? *sharing_ : data(); }
   /// Those that have the other parts of this one's sequences; null: it has all.
   comm::Group* context() const { return context_.get(); }
@@ -94,8 +93,9 @@ class Ranks {
   std::int64_t steps_since_ = 0;
 };
 
-/// How many of `num_micro_batches` each rank takes so that the slowest is done soonest: one at
-/// least, each further one where it ends first, lower ranks first. `seconds`: of one micro-batch.
+/// How many of `num_micro_batches` each rank takes so that the last rank ends as early as possible.
+/// Each rank takes at least one; each further one goes to the rank that would end first, and of
+/// equal ranks to the lower. `seconds`: of one micro-batch on each rank.
 std::vector<std::int64_t> balanced_shares(std::int64_t num_micro_batches,
                                           const std::vector<double>& seconds);
 

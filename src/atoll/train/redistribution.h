@@ -1,7 +1,7 @@
 #pragma once
 
-// How the training state that ranks hold in memory comes to the ranks that go on with it, without
-// a checkpoint.
+// Moves training state from the memory of the old ranks to the ranks that go on, without a
+// checkpoint.
 
 #include <optional>
 #include <vector>

@@ -74,8 +74,9 @@ class Regrouping {
 
 /// Whether any of these ranks is training already.
 bool is_under_way(const std::vector<Hello>& hellos);
-/// The steps that every rank must have taken to go on together: a step that was broken off was made
-/// by all or by none, as where one rank made its update, all had what they need for theirs.
+/// The number of steps that every rank must have taken before all go on together. If one rank has
+/// updated in the step that was broken off, every rank is prepared, so all can update; else none
+/// does.
 std::int64_t steps_to_go_on_from(const std::vector<Hello>& hellos);
 /// The first rank that holds something.
 int first_holder(const std::vector<Hello>& hellos);

@@ -11,7 +11,7 @@
 
 namespace atl::train {
 
-/// What came of it; but for the seconds, the same on all ranks.
+/// The result of one step. All ranks have the same result, except for compute_seconds.
 struct StepResult {
   double loss = 0;       ///< mean over the global batch's targets, in nats
   double grad_norm = 0;  ///< before clipping
@@ -27,12 +27,13 @@ struct StepResult {
   bool taken() const { return nonfinite_samples.empty() && has_targets; }
 };
 
-/// How far a step is, for those who must know what to make of one that a lost rank broke off.
+/// How far a step is. When a rank is lost during a step, the remaining ranks decide from it whether
+/// they finish the step or drop it.
 struct StepProgress {
   enum class Phase {
     kBegun,      ///< nothing has changed
-    kPrepared,   ///< this rank has all that its update needs, and says so to the others
-    kCommitted,  ///< all ranks had: the update was made, here at least
+    kPrepared,   ///< this rank has all that its update needs
+    kCommitted,  ///< all ranks were prepared, and this rank has made its update
   };
   Phase phase = Phase::kBegun;
   optim::StepArgs args;  ///< of the update; as the rest, valid from kPrepared on
@@ -58,32 +59,34 @@ struct StepOptions {
   ops::OpProfile* profile = nullptr;
 };
 
-/// What some micro-batches of a step came to on this rank.
+/// The result of some micro-batches of a step on this rank.
 struct MicroBatchResult {
   std::vector<double> losses;  ///< sums, in nats, in the order in which they were taken
   std::vector<std::int64_t> nonfinite_samples;
-  /// Of the whole step; 0: nothing has one. -1 on a rank without micro-batches, until it is told.
+  /// Targets of the whole step; 0: no position has a target. -1: this rank has no micro-batches
+  /// and does not know the number yet.
   std::int64_t targets = -1;
   std::int64_t first_sample = -1;
   double seconds = 0;  ///< in passes, without waiting for others
 };
 
-/// Forward and backward of the micro-batches that are `rank`'s in `plan`; the store then has the
-/// sum of their gradients, each divided by the targets of the whole step. Of `options` it reads
-/// what is not about ranks.
+/// Forward and backward of the micro-batches that `plan` gives to `rank`. The store then has the
+/// sum of their gradients, each divided by the targets of the whole step. Ignores the members of
+/// `options` that are about ranks.
 MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions& options,
                                    const parallel::MicroBatchPlan& plan, int rank,
                                    const std::function<Batch()>& next);
 
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
 /// or gradient is not finite, or which has no target, changes no parameter and no optimizer state,
-/// on any rank. `next` gives
-/// this rank's micro-batches in order; where some positions have no target, Batch::step_targets
-/// says how many in the step do. Every rank of the group must call it.
+/// on any rank. `next` gives this rank's micro-batches in order; where some positions have no
+/// target, Batch::step_targets counts the targets of the step. Every rank of the group must call
+/// it.
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
                      const std::function<Batch()>& next);
 
-/// Makes the update of a step that is kPrepared and was broken off: others had made it.
+/// Makes the update of a step that is kPrepared and was broken off, where another rank has made
+/// its update.
 void finish_step(TrainState& state, Stream& stream, std::uint64_t seed, StepProgress& progress);
 
 }  // namespace atl::train

@@ -12,17 +12,18 @@ namespace atl::watch {
 
 namespace {
 
-// Slowness is said of all steps of so many seconds, and of two at least: of slow steps alone that
-// are two steps, or less than 5 s.
+// An alert of slowness needs evidence: the last steps that together took kEvidenceSeconds, and at
+// least kEvidenceSteps of them. So slow steps raise an alert after two, or within 5 s.
 constexpr double kEvidenceSeconds = 3;
 constexpr std::size_t kEvidenceSteps = 2;
 constexpr std::size_t kMostEvidence = 1000;
 constexpr std::size_t kFewestUsual = 20;
 constexpr double kSlowSteps = 2;
-// Where other programs share the machine, some steps always take long.
+// Where other programs share the machine, some steps always take long: steps are compared with the
+// time that this part of the usual steps does not exceed, times kBeyondLong.
 constexpr double kLongPart = 0.95;
 constexpr double kBeyondLong = 1.5;
-constexpr double kGone = 0.75;  // of what is slow: it is over
+constexpr double kGone = 0.75;  // below this part of the limit the slowness is over
 constexpr double kSlowRank = 1.5;
 constexpr double kPartOfSteps = 0.9;
 
@@ -38,7 +39,7 @@ constexpr double kLateCheckpoint = 3;
 
 constexpr std::uint64_t kLeastRoom = std::uint64_t{64} << 20;
 
-// The smaller one in the middle, so that of two both count.
+// The median; of an even number of values the smaller of the two in the middle.
 double lower_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
