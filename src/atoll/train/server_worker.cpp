@@ -1,4 +1,4 @@
-#include "atoll/train/server_sync.h"
+#include "atoll/train/server_worker.h"
 
 #include <algorithm>
 #include <chrono>
@@ -47,7 +47,7 @@ void within(const param_server::Slice& slice, const optim::StateTensor& piece,
 
 }  // namespace
 
-ServerSync::ServerSync(const Parts& parts, std::string identity, std::int64_t step)
+ServerWorker::ServerWorker(const Parts& parts, std::string identity, std::int64_t step)
     : parts_(parts),
       first_step_(step),
       plan_(parts.config.train.batch_size / parts.config.train.micro_batch,
@@ -66,9 +66,9 @@ ServerSync::ServerSync(const Parts& parts, std::string identity, std::int64_t st
   if (parts.config.sync.worker == 0) worker_.offer(spec_);
 }
 
-ServerSync::~ServerSync() = default;
+ServerWorker::~ServerWorker() = default;
 
-param_server::RunSpec ServerSync::make_spec() const {
+param_server::RunSpec ServerWorker::make_spec() const {
   const TrainConfig& config = parts_.config;
   if (!state().model().expert_loads.empty()) {
     throw user_error(
@@ -95,7 +95,7 @@ param_server::RunSpec ServerSync::make_spec() const {
   return spec;
 }
 
-param_server::WorkerHooks ServerSync::hooks() {
+param_server::WorkerHooks ServerWorker::hooks() {
   return {
       .state = [this](std::uint32_t slice) { return state_of(slice); },
       .take_values = [this](std::uint32_t slice,
@@ -109,24 +109,24 @@ param_server::WorkerHooks ServerSync::hooks() {
       .take_state = [this](const param_server::State& state) { take_state(state); }};
 }
 
-Tensor ServerSync::values_of(std::uint32_t slice) const {
+Tensor ServerWorker::values_of(std::uint32_t slice) const {
   const param_server::Slice& part = spec_.slices[slice];
   return state().store().values().rows(part.begin, part.begin + part.count);
 }
 
-Tensor ServerSync::gradients_of(std::uint32_t slice) const {
+Tensor ServerWorker::gradients_of(std::uint32_t slice) const {
   const param_server::Slice& part = spec_.slices[slice];
   return state().store().grads().rows(part.begin, part.begin + part.count);
 }
 
-double ServerSync::share_of(std::int64_t lane) const {
+double ServerWorker::share_of(std::int64_t lane) const {
   return static_cast<double>(plan_.share(static_cast<int>(lane))) /
          static_cast<double>(plan_.num_micro_batches());
 }
 
 // ---- the state, to servers and from them ----
 
-param_server::Load ServerSync::state_of(std::uint32_t slice) const {
+param_server::Load ServerWorker::state_of(std::uint32_t slice) const {
   const param_server::Slice& part = spec_.slices[slice];
   const std::vector<std::string> names = param_server::state_names(spec_.optimizer, spec_.dtype);
   const auto bytes = static_cast<std::size_t>(part.count) * sizeof(float);
@@ -148,7 +148,7 @@ param_server::Load ServerSync::state_of(std::uint32_t slice) const {
   return load;
 }
 
-void ServerSync::take_state(const param_server::State& given) {
+void ServerWorker::take_state(const param_server::State& given) {
   write_bytes(values_of(given.slice), given.values);
   if (given.state.empty()) return;  // easgd: each worker has an optimizer of its own
   const param_server::Slice& part = spec_.slices[given.slice];
@@ -168,7 +168,7 @@ void ServerSync::take_state(const param_server::State& given) {
 
 // ---- waiting ----
 
-void ServerSync::pump(const WantsStop& wants_stop) {
+void ServerWorker::pump(const WantsStop& wants_stop) {
   if (wants_stop() && !has_asked_to_stop_) {
     has_asked_to_stop_ = true;
     worker_.ask_to_stop();
@@ -178,7 +178,7 @@ void ServerSync::pump(const WantsStop& wants_stop) {
   waited_seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::optional<std::int64_t> ServerSync::begin(const WantsStop& wants_stop) {
+std::optional<std::int64_t> ServerWorker::begin(const WantsStop& wants_stop) {
   while (!worker_.begun() && !worker_.ended()) {
     loop_.next();
     pump(wants_stop);
@@ -188,7 +188,7 @@ std::optional<std::int64_t> ServerSync::begin(const WantsStop& wants_stop) {
   return step_;
 }
 
-ServerSync::Turn ServerSync::turn(const WantsStop& wants_stop, metrics::Timeline* timeline) {
+ServerWorker::Turn ServerWorker::turn(const WantsStop& wants_stop, metrics::Timeline* timeline) {
   using What = param_server::WorkerLoop::Job::What;
   for (;;) {
     if (!job_) job_ = loop_.next();
@@ -224,7 +224,7 @@ ServerSync::Turn ServerSync::turn(const WantsStop& wants_stop, metrics::Timeline
 
 // ---- work ----
 
-MicroBatchResult ServerSync::run_lane(const LaneAt& at, metrics::Timeline* timeline) {
+MicroBatchResult ServerWorker::run_lane(const LaneAt& at, metrics::Timeline* timeline) {
   LaneData& data = data_[at.lane];
   if (!data.loader || data.step != at.step) {
     data.loader = std::make_unique<data::Loader>(
@@ -244,7 +244,7 @@ MicroBatchResult ServerSync::run_lane(const LaneAt& at, metrics::Timeline* timel
   return micro;
 }
 
-void ServerSync::compute(const LaneAt& at, metrics::Timeline* timeline) {
+void ServerWorker::compute(const LaneAt& at, metrics::Timeline* timeline) {
   const MicroBatchResult micro = run_lane(at, timeline);
   Run run = parts_.model.run();
   lane_loss_ = std::accumulate(micro.losses.begin(), micro.losses.end(), 0.0);
@@ -259,7 +259,7 @@ void ServerSync::compute(const LaneAt& at, metrics::Timeline* timeline) {
 }
 
 // What the step's line says. With bsp the servers tell the rest: decide().
-void ServerSync::note(const LaneAt& at, const MicroBatchResult& micro, double norm) {
+void ServerWorker::note(const LaneAt& at, const MicroBatchResult& micro, double norm) {
   if (computed_ == 0 || !has_result_) {
     result_ = {.targets = micro.targets, .has_targets = lane_has_targets_};
     computed_ = 0;
@@ -288,7 +288,7 @@ void ServerSync::note(const LaneAt& at, const MicroBatchResult& micro, double no
 }
 
 // easgd: an ordinary step, on the mean over the lane's samples.
-void ServerSync::update_own(const LaneAt& at, double norm) {
+void ServerWorker::update_own(const LaneAt& at, double norm) {
   if (!std::isfinite(norm) || !lane_has_targets_) return;
   Run run = parts_.model.run();
   run.seed = spec_.seed;
@@ -303,7 +303,7 @@ void ServerSync::update_own(const LaneAt& at, double norm) {
 }
 
 // A lane's gradient is a part of the batch's; clipping goes by its norm as that of a whole one.
-param_server::PushArgs ServerSync::push_args(const LaneAt& at) const {
+param_server::PushArgs ServerWorker::push_args(const LaneAt& at) const {
   if (is_bsp()) return {.loss = lane_loss_};
   if (spec_.consistency == Consistency::kEasgd) return {};
   return {.is_skipped = !std::isfinite(lane_norm_) || !lane_has_targets_,
@@ -313,7 +313,7 @@ param_server::PushArgs ServerSync::push_args(const LaneAt& at) const {
 }
 
 // For a worker that has only seen the end of a step.
-std::int64_t ServerSync::count_targets(std::int64_t step) const {
+std::int64_t ServerWorker::count_targets(std::int64_t step) const {
   const LoopSettings& train = parts_.config.train;
   data::RowScratch scratch;
   const std::int64_t count =
@@ -322,8 +322,8 @@ std::int64_t ServerSync::count_targets(std::int64_t step) const {
   return count > 0 ? count : train.batch_size * train.context;
 }
 
-param_server::Update ServerSync::decide(std::int64_t step, std::span<const double> squares,
-                                        std::span<const double> losses) {
+param_server::Update ServerWorker::decide(std::int64_t step, std::span<const double> squares,
+                                          std::span<const double> losses) {
   double sum = 0;
   for (const double block : squares) sum += block;
   const double norm = std::sqrt(sum);
@@ -349,7 +349,7 @@ param_server::Update ServerSync::decide(std::int64_t step, std::span<const doubl
 }
 
 // Zhang et al. 2015, "Deep learning with elastic averaging SGD", eq. 5 and 6.
-std::string ServerSync::average(std::uint32_t slice, std::string_view values) {
+std::string ServerWorker::average(std::uint32_t slice, std::string_view values) {
   const auto alpha = static_cast<float>(elasticity_of(parts_.config.sync));
   const Tensor own = values_of(slice);
   if (values.size() != own.bytes()) {

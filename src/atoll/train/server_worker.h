@@ -21,7 +21,7 @@ namespace atl::train {
 
 /// A worker's side of a run with parameter servers (sync.mode = ps): what its loop
 /// (param_server/worker_loop.h) asks for, made with the trainer's model, data and schedule.
-class ServerSync {
+class ServerWorker {
  public:
   /// What all of these must outlive.
   struct Parts {
@@ -32,8 +32,8 @@ class ServerSync {
   };
   /// `identity`: of the run, the same on all workers. `step`: how many are taken in what the model
   /// has now. Begins to connect. Throws Error(kUser) for a model that servers cannot have.
-  ServerSync(const Parts& parts, std::string identity, std::int64_t step);
-  ~ServerSync();
+  ServerWorker(const Parts& parts, std::string identity, std::int64_t step);
+  ~ServerWorker();
 
   /// Asked while it waits: whether this worker was asked to end the run.
   using WantsStop = std::function<bool()>;
