@@ -310,4 +310,16 @@ void Client::leave(const std::string& why) {
                            [this] { return state_->fatal || state_->is_finished; });
 }
 
+void Client::tell_saved() {
+  state_->post(LeaveWanted{"it has saved the final model"});
+}
+
+bool Client::may_go() {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->fatal) return state_->has_parted;
+  log::warning("this island does not stay for others after the end of the run: {}",
+               state_->fatal->what());
+  return true;
+}
+
 }  // namespace atl::island
