@@ -50,7 +50,8 @@ Client::State::State(const ClientOptions& given, OuterState& state, RankExchange
                                .address = options.address,
                                .relay_token = exchange.relay_token(),
                                .peer_token = exchange.peer_token(),
-                               .give_up_after = options.give_up_after_s},
+                               .give_up_after = options.give_up_after_s,
+                               .has_final_state = options.has_final_model},
                  start_of(outer, std::move(holds), in_round));
   connects_at = Clock::now();
   machine = std::thread([this] { run_machine(); });

@@ -27,6 +27,7 @@ struct ClientOptions {
   RunIdentity run;
   RunPlan plan;
   double give_up_after_s = 600;  ///< without a coordinator: an error
+  bool has_final_model = false;  ///< from its checkpoint: the run has ended, see MemberOptions
 };
 
 /// What an island has trained since its last contribution that was committed.

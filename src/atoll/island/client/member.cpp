@@ -15,6 +15,8 @@ constexpr Seconds kFirstRetry = 0.2;
 constexpr Seconds kLongestRetry = 1;
 constexpr Seconds kFirstFetchAgain = 0.05;
 constexpr Seconds kLongestFetchAgain = 1;
+// An island with the final model gives up so soon: others may still need it, but not for long.
+constexpr Seconds kEndedFor = 10;
 
 auto order_of(const Stamp& stamp) {
   return std::tuple(stamp.fence, stamp.view, stamp.outer_step, stamp.attempt);
@@ -97,6 +99,13 @@ void Member::on(const CoordinatorLost& event) {
   to_put_.clear();
   bytes_from_.clear();
   if (!alone_since_) alone_since_ = now_;
+  if (options_.has_final_state && id_ == kNobody && now_ - *alone_since_ > kEndedFor) {
+    actions_.push_back(Warn{
+        fmt::format("no coordinator for {:.0f} s: {}. The run has ended, and this island has the "
+                    "final model",
+                    now_ - *alone_since_, event.why)});
+    return halt("the run has ended", true);
+  }
   if (now_ - *alone_since_ > options_.give_up_after) {
     return halt(fmt::format("no coordinator for {:.0f} s: {}. If the run has ended meanwhile, the "
                             "newest checkpoint of any other island has the final model, and this "

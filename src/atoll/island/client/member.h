@@ -23,6 +23,8 @@ struct MemberOptions {
   Seconds heartbeat_every = 0.5;
   Seconds give_up_after = 600;  ///< without a coordinator
   Seconds stays_for = 60;       ///< the same after the run's end, with the final model
+  /// Its checkpoint has the final model: it was written after the end of the run.
+  bool has_final_state = false;
   /// Whether the trainer can go on with what it has on top of state that was fetched.
   bool can_rebase = true;
   bool remembers_view = true;  ///< false where nobody asks for view()

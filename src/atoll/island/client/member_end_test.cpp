@@ -101,6 +101,22 @@ TEST(MemberEnd, ItDoesNotStayForEverForACoordinatorThatDoesNotComeBack) {
   EXPECT_EQ(harness.count<Halt>(), 1) << "it has the final model: that is no error";
 }
 
+// It was killed after it had saved the final model, and the others did not wait for it.
+TEST(MemberEnd, OneThatIsStartedAgainWithTheFinalModelNeedsNoCoordinator) {
+  for (const bool has_final_state : {true, false}) {
+    Member member({.name = "lyon", .has_final_state = has_final_state},
+                  {.outer_step = 1, .hashes = {kSecond}});
+    member.handle({0, CoordinatorLost{"connection refused"}});
+    for (const MemberAction& action : member.handle({9, CoordinatorLost{"connection refused"}})) {
+      EXPECT_TRUE(std::holds_alternative<Connect>(action));
+    }
+    const std::vector<MemberAction> then = member.handle({11, CoordinatorLost{"refused"}});
+    EXPECT_EQ(member.has_halted(), has_final_state);
+    const auto* halt = then.size() > 1 ? std::get_if<Halt>(&then[1]) : nullptr;
+    EXPECT_EQ(halt != nullptr && halt->is_done, has_final_state);
+  }
+}
+
 // An island that still makes the last outer step, or asks for it.
 TEST(MemberEnd, WhoLacksTheLastOuterStepComesBackForItAndIsToldWhenNobodyGivesIt) {
   MemberHarness harness;

@@ -114,7 +114,8 @@ void IslandRounds::make_client(island::RoundTracker::Work work) {
                                                   .is_private = outer.data == "private",
                                                   .policy = policy_plan(outer, largest_fragment()),
                                                   .is_async = outer.algorithm == "async",
-                                                  .is_gossip = outer.algorithm == "gossip"}};
+                                                  .is_gossip = outer.algorithm == "gossip"},
+                                         .has_final_model = has_final_model_};
   const std::vector<BatchRange> holds = work.holds();
   tracker_->begin(part_->outer().outer_step(), std::move(work));
   client_ = std::make_unique<island::Client>(options, part_->outer(), *exchange_, link_.get(),

@@ -175,6 +175,7 @@ class IslandRounds {
   // alone, and written before anybody trains on. So a rank that is lost meanwhile costs no more
   // than reading or writing it again.
   IslandParams params_;
+  bool has_final_model_ = false;  // its checkpoint, of a run that has ended
   bool is_over_ = false;
 
   // On ranks that have a part of the outer state.
