@@ -104,6 +104,7 @@ void Trainer::end(TrainOutcome& outcome) {
   if (saver_.saved_step() != position_.step || rounds_) {
     saver_.save(ranks(), to_save(), trace_.timeline());
   }
+  if (rounds_) rounds_->tell_saved();
   // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
   outcome.signal = stop_->agreed(ranks());
   if (rounds_ && outcome.signal != 0) rounds_->leave("it was stopped");
@@ -115,6 +116,7 @@ void Trainer::end(TrainOutcome& outcome) {
   if (outcome.signal == 0) tell_best();
   if (outcome.signal == 0 && has_finished()) reporter_.finished(position_.step);
   trace_.end(ranks(), position_.step - first_step_);
+  if (rounds_) rounds_->stay([this] { return stop_->here() != 0; });
 }
 
 bool Trainer::is_over() const {
