@@ -7,10 +7,12 @@
 #include "atoll/train/config_device.h"
 #include "atoll/train/config_elsewhere.h"
 #include "atoll/train/config_experts.h"
+#include "atoll/train/config_groups.h"
 #include "atoll/train/config_mup.h"
 #include "atoll/train/config_offload.h"
 #include "atoll/train/config_server.h"
 #include "atoll/train/held_out_history.h"
+#include "atoll/train/rules.h"
 
 namespace atl::train {
 
@@ -20,7 +22,7 @@ namespace {
 constexpr double kMaxCount = 1 << 20;
 constexpr double kMaxSeed = 0x1p53;  // what a double, and so JSON and Python's floats, hold exactly
 
-void add_run(Settings& settings, TrainConfig& c) {
+void add_run(SettingRegistry& settings, TrainConfig& c) {
   settings.group("run", "The run as a whole.");
   settings
       .add("run.dir", &c.run.dir,
@@ -41,7 +43,7 @@ void add_run(Settings& settings, TrainConfig& c) {
       .with_scope(Scope::kIsland);
 }
 
-void add_model(Settings& settings, TrainConfig& c) {
+void add_model(SettingRegistry& settings, TrainConfig& c) {
   ModelSettings& m = c.model;
   settings.group("model",
                  "The model: `model.from`, or `model.config`, or a shape given by the other keys, "
@@ -79,7 +81,7 @@ void add_model(Settings& settings, TrainConfig& c) {
   add_parametrisation(settings, m);
 }
 
-void add_data(Settings& settings, TrainConfig& c) {
+void add_data(SettingRegistry& settings, TrainConfig& c) {
   DataSettings& d = c.data;
   settings.group("data",
                  "What the model learns from: `data.text` or `data.shards`. Paths are relative to "
@@ -157,7 +159,7 @@ void add_data(Settings& settings, TrainConfig& c) {
                "GiB that data.cache_dir may take; what was used longest ago goes first.", above(0));
 }
 
-void add_train(Settings& settings, TrainConfig& c) {
+void add_train(SettingRegistry& settings, TrainConfig& c) {
   LoopSettings& t = c.train;
   settings.group("train", "The loop.");
   settings.add("train.steps", &t.steps, "Optimizer steps.", between(1, 1e12));
@@ -224,7 +226,7 @@ void add_train(Settings& settings, TrainConfig& c) {
       "micro-batches is reduced by itself.");
 }
 
-void add_ranks(Settings& settings, TrainConfig& c) {
+void add_ranks(SettingRegistry& settings, TrainConfig& c) {
   settings.group("dp", "What data-parallel ranks share; docs/data-parallel.md has the formulas.",
                  Scope::kIsland);
   settings.add(
@@ -327,7 +329,7 @@ void add_ranks(Settings& settings, TrainConfig& c) {
                at_least(1));
 }
 
-void add_islands(Settings& settings, TrainConfig& c) {
+void add_islands(SettingRegistry& settings, TrainConfig& c) {
   IslandSettings& i = c.island;
   settings.group("island",
                  "This island, where a run has several: docs/first-islands.md. `atoll train "
@@ -421,7 +423,7 @@ void add_islands(Settings& settings, TrainConfig& c) {
                at_least(0));
 }
 
-void add_optim(Settings& settings, TrainConfig& c) {
+void add_optim(SettingRegistry& settings, TrainConfig& c) {
   OptimSettings& o = c.optim;
   settings.group("optim", "The optimizer and its learning rate.");
   Choices kinds;
@@ -438,9 +440,9 @@ void add_optim(Settings& settings, TrainConfig& c) {
   settings.add("optim.warmup_steps", &o.warmup_steps, "Steps of straight rise to lr.", at_least(0));
   settings.add("optim.decay_fraction", &o.decay_fraction,
                "wsd only: the part of all steps that goes down.", between(0, 1));
-  optim::register_default_options(settings, o.values, optim::optimizer_kinds());
+  optim::register_default_options(settings.settings(), o.values, optim::optimizer_kinds());
   settings.add("optim.clip", &o.clip, "Largest gradient norm; 0: no clipping.", at_least(0));
-  optim::register_other_options(settings, o.values, optim::optimizer_kinds());
+  optim::register_other_options(settings.settings(), o.values, optim::optimizer_kinds());
   settings
       .add("optim.masters", &o.masters,
            "train.dtype = bf16: keep weights in f32 beside (f32), or update the bf16 weights "
@@ -450,7 +452,7 @@ void add_optim(Settings& settings, TrainConfig& c) {
       .fixed();
 }
 
-void add_lora(Settings& settings, TrainConfig& c) {
+void add_lora(SettingRegistry& settings, TrainConfig& c) {
   LoraSettings& l = c.lora;
   settings.group("lora",
                  "Low-rank adapters (LoRA): trains a small part beside the frozen weights of "
@@ -467,7 +469,7 @@ void add_lora(Settings& settings, TrainConfig& c) {
       .fixed();
 }
 
-void add_reporting(Settings& settings, TrainConfig& c) {
+void add_reporting(SettingRegistry& settings, TrainConfig& c) {
   settings.group("eval", "Loss on held-out text.", Scope::kIsland);
   settings.add("eval.every", &c.eval.every, "Steps between evaluations; 0: only at the end.",
                at_least(0));
@@ -542,8 +544,7 @@ std::int64_t default_intermediate_size(const ModelSettings& model) {
 
 }  // namespace
 
-Settings make_settings(TrainConfig& config) {
-  Settings settings;
+void add_all(SettingRegistry& settings, TrainConfig& config) {
   add_run(settings, config);
   add_device(settings, config.device);
   add_model(settings, config);
@@ -557,7 +558,14 @@ Settings make_settings(TrainConfig& config) {
   add_sync(settings, config.sync);
   add_islands(settings, config);
   add_reporting(settings, config);
-  add_names_elsewhere(settings);
+  add_names_elsewhere(settings.settings());
+}
+
+Settings make_settings(TrainConfig& config) {
+  Settings settings;
+  Rules rules;
+  SettingRegistry registry(settings, rules);
+  add_all(registry, config);
   return settings;
 }
 

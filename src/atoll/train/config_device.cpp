@@ -1,6 +1,7 @@
 #include "atoll/train/config_device.h"
 
 #include "atoll/base/error.h"
+#include "atoll/train/rules.h"
 
 namespace atl::train {
 
@@ -22,7 +23,7 @@ struct Lacking {
 
 }  // namespace
 
-void add_device(Settings& settings, DeviceSettings& d) {
+void add_device(SettingRegistry& settings, DeviceSettings& d) {
   settings.group("device", "What the run computes on.", Scope::kHost);
   settings.add("device.kind", &d.kind,
                "cpu. cuda: an NVIDIA GPU, of several ranks on a machine one each: docs/gpus.md; "

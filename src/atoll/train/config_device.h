@@ -5,8 +5,10 @@
 
 namespace atl::train {
 
+class SettingRegistry;
+
 /// Registers device.*.
-void add_device(Settings& settings, DeviceSettings& device);
+void add_device(SettingRegistry& settings, DeviceSettings& device);
 
 /// Checks device.* and, where device.kind names a GPU, what a run on one cannot do yet. Throws
 /// Error(kUser).

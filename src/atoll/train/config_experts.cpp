@@ -1,10 +1,11 @@
 #include "atoll/train/config_experts.h"
 
 #include "atoll/base/error.h"
+#include "atoll/train/rules.h"
 
 namespace atl::train {
 
-void add_expert_shape(Settings& settings, ModelSettings& m) {
+void add_expert_shape(SettingRegistry& settings, ModelSettings& m) {
   settings.add("model.num_experts", &m.num_experts,
                "mixtral and qwen3_moe: experts in place of each MLP; 0: 8.", at_least(0));
   settings.add("model.num_experts_per_tok", &m.num_experts_per_tok,
@@ -17,7 +18,7 @@ void add_expert_shape(Settings& settings, ModelSettings& m) {
                "qwen3_moe: divide the weights of a token's experts by their sum, as mixtral does.");
 }
 
-void add_experts(Settings& settings, ExpertSettings& e) {
+void add_experts(SettingRegistry& settings, ExpertSettings& e) {
   settings.group("moe", "Training of models with experts: docs/mixture-of-experts.md.");
   settings.add("moe.balance_loss", &e.balance_loss,
                "Weight of the load-balance loss, which draws tokens to experts that have few; -1: "

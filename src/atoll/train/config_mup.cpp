@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/train/config_experts.h"
+#include "atoll/train/rules.h"
 
 namespace atl::train {
 
@@ -22,7 +23,7 @@ std::string scaling_optimizers() {
 
 }  // namespace
 
-void add_parametrisation(Settings& settings, ModelSettings& m) {
+void add_parametrisation(SettingRegistry& settings, ModelSettings& m) {
   settings
       .add("model.parametrisation", &m.parametrisation,
            "How initial weights and learning rates follow the model's width. standard: they do "

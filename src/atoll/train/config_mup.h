@@ -6,9 +6,11 @@
 
 namespace atl::train {
 
+class SettingRegistry;
+
 /// Registers the keys of model.* that say how initial values and learning rates follow a model's
 /// width; the group "model" is the present one.
-void add_parametrisation(Settings& settings, ModelSettings& model);
+void add_parametrisation(SettingRegistry& settings, ModelSettings& model);
 
 /// Whether a key is one of these: they go with model.from and model.config too.
 bool is_of_parametrisation(std::string_view key);

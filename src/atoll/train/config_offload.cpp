@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
+#include "atoll/train/rules.h"
 
 namespace atl::train {
 
@@ -16,7 +17,7 @@ std::string named(const Settings& settings, const char* key) {
 
 }  // namespace
 
-void add_offload(Settings& settings, OffloadSettings& o) {
+void add_offload(SettingRegistry& settings, OffloadSettings& o) {
   settings.group("offload",
                  "Training state that is too large for memory, in a file: docs/offload.md. Changes "
                  "no bit of the result.",

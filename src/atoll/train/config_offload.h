@@ -5,8 +5,10 @@
 
 namespace atl::train {
 
+class SettingRegistry;
+
 /// Registers offload.*.
-void add_offload(Settings& settings, OffloadSettings& offload);
+void add_offload(SettingRegistry& settings, OffloadSettings& offload);
 
 /// Throws Error(kUser) naming both settings where state in a file does not go together with another
 /// setting.

@@ -9,14 +9,13 @@
 #include "atoll/island/policy/policy.h"
 #include "atoll/metrics/alert.h"
 #include "atoll/train/config.h"
-#include "atoll/train/config_compress.h"
 #include "atoll/train/config_device.h"
 #include "atoll/train/config_experts.h"
 #include "atoll/train/config_mup.h"
 #include "atoll/train/config_offload.h"
-#include "atoll/train/config_server.h"
 #include "atoll/train/island/outer_options.h"
 #include "atoll/train/options.h"
+#include "atoll/train/rules.h"
 #include "atoll/wire/address.h"
 
 namespace atl::train {
@@ -460,15 +459,6 @@ void validate_schedule(const TrainConfig& config, const Settings& s) {
   }
 }
 
-// Workers cannot say when servers are to have a checkpoint written.
-void validate_on_signal(const TrainConfig& config, const Settings& s) {
-  if (config.run.on_signal != "save" || config.sync.mode != "ps") return;
-  throw user_error(
-      "{}: with {} the servers decide when a checkpoint is written; use "
-      "checkpoint.every",
-      named(s, "run.on_signal"), named(s, "sync.mode"));
-}
-
 // What acts on evaluations needs them, and one place that decides.
 void validate_best(const TrainConfig& config, const Settings& s) {
   for (const char* key : {"eval.samples", "checkpoint.keep_best", "train.early_stop"}) {
@@ -477,12 +467,6 @@ void validate_best(const TrainConfig& config, const Settings& s) {
     if (config.eval.every == 0 && std::string_view(key) != "eval.samples") {
       throw user_error("{} goes by evaluations, and {}; set eval.every", named(s, key),
                        named(s, "eval.every"));
-    }
-    if (config.sync.mode == "ps") {
-      throw user_error(
-          "{}: with {} the servers have the model, and decide when it is saved and when the run "
-          "ends; leave one of them out",
-          named(s, key), named(s, "sync.mode"));
     }
   }
   if (config.train.early_stop > 0 && !config.island.coordinator.empty()) {
@@ -544,9 +528,7 @@ void validate(const TrainConfig& config, const Settings& settings) {
   validate_expert_parallel(config, settings);
   validate_copies(config, settings);
   validate_offload(config, settings);
-  validate_compress(config, settings);
-  validate_servers(config, settings);
-  validate_on_signal(config, settings);
+  rules().check(config, settings);
   validate_best(config, settings);
   validate_alerts(config.alerts, settings);
 }
