@@ -27,7 +27,7 @@ void refuse_beside_compression(Registered setting) {
       .not_beside("parallel.cp", kNotBuilt)
       .not_beside("parallel.ep", kNotBuilt)
       .not_beside("offload.optimizer", kNotBuilt)
-      .not_beside("parallel.layout", "the planner does not know what codes take")
+      .not_beside("parallel.layout", "auto", "the planner does not know what codes take")
       .not_beside("island.coordinator",
                   "that is not built yet, and outer.codec shortens what islands send")
       .not_beside("launch.replicate",
@@ -89,8 +89,8 @@ void add_compress(SettingRegistry& settings, DataParallelSettings& dp) {
   settings
       .add("dp.compress_warmup", &dp.compress_warmup,
            "onebit_adam: the part of train.steps that is plain AdamW, after which the second "
-           "moment stays as it is. zeroone_adam: the part after which it stays, and local "
-           "steps begin.",
+           "moment stays as it is. zeroone_adam: the part after which it stays, and local steps "
+           "begin.",
            between(0, 1))
       .only_with("dp.compress", {"onebit_adam", "zeroone_adam"});
   settings

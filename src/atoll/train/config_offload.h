@@ -10,10 +10,6 @@ class SettingRegistry;
 /// Registers offload.*.
 void add_offload(SettingRegistry& settings, OffloadSettings& offload);
 
-/// Throws Error(kUser) naming both settings where state in a file does not go together with another
-/// setting.
-void validate_offload(const TrainConfig& config, const Settings& settings);
-
 /// What offload.* means for a rank of so many. Throws Error(kUser) where ranks and settings do not
 /// fit.
 OffloadChoice offload_options(const TrainConfig& config, int num_ranks);

@@ -35,8 +35,8 @@ void check_exact_sums(const TrainConfig& config, const Settings& s) {
   if (!has_servers(config) || !config.train.exact) return;
   if (consistency_of(config.sync) == Consistency::kBsp) return;
   throw user_error(
-      "{} and {}: what each push changes depends on when it comes; use "
-      "sync.consistency=bsp, or leave train.exact out",
+      "{} and {}: what each push changes depends on when it comes; use sync.consistency=bsp, or "
+      "leave train.exact out",
       named(s, "train.exact"), named(s, "sync.consistency"));
 }
 
@@ -55,8 +55,8 @@ void check_workers(const TrainConfig& config, const Settings& s) {
   const std::int64_t micro_batches = config.train.batch_size / config.train.micro_batch;
   if (config.sync.workers <= micro_batches) return;
   throw user_error(
-      "{}: a step has {} ({} / {}), and each worker needs one; lower "
-      "train.micro_batch, or start fewer",
+      "{}: a step has {} ({} / {}), and each worker needs one; lower train.micro_batch, or start "
+      "fewer",
       named(s, "sync.workers"), counted(micro_batches, "micro-batch"), named(s, "train.batch_size"),
       named(s, "train.micro_batch"));
 }
@@ -80,15 +80,15 @@ void add_sync(SettingRegistry& settings, SyncSettings& s) {
   constexpr const char* kHaveState = "the servers have the optimizer's state";
   settings
       .add("sync.mode", &s.mode,
-           "allreduce: ranks add up gradients among themselves. ps: workers push them to "
-           "parameter servers, which have the optimizer, and pull parameters.",
+           "allreduce: ranks add up gradients among themselves. ps: workers push them to parameter "
+           "servers, which have the optimizer, and pull parameters.",
            one_of({"allreduce", "ps"}))
       .when("ps")
       .not_beside("parallel.tp")
       .not_beside("parallel.pp")
       .not_beside("parallel.cp")
       .not_beside("parallel.ep")
-      .not_beside("parallel.layout")
+      .not_beside("parallel.layout", "auto", "")
       .not_beside("dp.zero", kHaveState)
       .not_beside("offload.optimizer", kHaveState)
       .not_beside("dp.balance")
@@ -108,11 +108,11 @@ void add_sync(SettingRegistry& settings, SyncSettings& s) {
       .not_beside("train.early_stop", kHaveModel);
   settings
       .add("sync.consistency", &s.consistency,
-           "ps: bsp makes one update of all workers' pushes, the same bits as all-reduce. ssp: "
-           "as many pushes as there are workers are an update, whoever made them, and no "
-           "worker computes with values that lack more than "
-           "sync.staleness steps of another. async: without that bound. easgd: workers train "
-           "models of their own, which are drawn to an average on the servers.",
+           "ps: bsp makes one update of all workers' pushes, the same bits as all-reduce. ssp: as "
+           "many pushes as there are workers are an update, whoever made them, and no worker "
+           "computes with values that lack more than sync.staleness steps of another. async: "
+           "without that bound. easgd: workers train models of their own, which are drawn to an "
+           "average on the servers.",
            one_of({"bsp", "ssp", "async", "easgd"}))
       .only_with("sync.mode", "ps")
       .checked("With train.exact only bsp, or ssp with sync.staleness 0.", check_exact_sums)
@@ -120,15 +120,14 @@ void add_sync(SettingRegistry& settings, SyncSettings& s) {
       .needs("train.dtype", "f32", kFiner);
   settings
       .add("sync.staleness", &s.staleness,
-           "ssp: steps that the values a worker computes with may lack of another worker; 0: "
-           "bsp.",
+           "ssp: steps that the values a worker computes with may lack of another worker; 0: bsp.",
            between(0, 1 << 20))
       .only_with("sync.mode", "ps")
       .only_with("sync.consistency", "ssp");
   settings
       .add("sync.compensation", &s.compensation,
-           "ssp and async: how much of a gradient's delay is made good (DC-ASGD's lambda over "
-           "the root of the mean square of the gradient); 0: nothing.",
+           "ssp and async: how much of a gradient's delay is made good (DC-ASGD's lambda over the "
+           "root of the mean square of the gradient); 0: nothing.",
            between(0, 1000))
       .only_with("sync.mode", "ps")
       .only_with("sync.consistency", {"ssp", "async"})
@@ -146,21 +145,21 @@ void add_sync(SettingRegistry& settings, SyncSettings& s) {
       .only_with("sync.consistency", "easgd");
   settings
       .add("sync.servers", &s.servers,
-           "Parameter servers, which share the parameters: that -n starts beside the workers, "
-           "or that must be there before the run begins. More may join.",
+           "Parameter servers, which share the parameters: that -n starts beside the workers, or "
+           "that must be there before the run begins. More may join.",
            between(1, 4096))
       .only_with("sync.mode", "ps");
   settings
       .add("sync.replicas", &s.replicas,
-           "Servers that have a copy of each parameter: with 2, one may be lost at any moment "
-           "and nothing with it.",
+           "Servers that have a copy of each parameter: with 2, one may be lost at any moment and "
+           "nothing with it.",
            between(1, 3))
       .only_with("sync.mode", "ps")
       .checked("At most sync.servers.", check_replicas);
   settings
       .add("sync.workers", &s.workers,
-           "Workers that a step is cut for, and that must be there before the run begins; -n "
-           "sets it. They may come and go later.",
+           "Workers that a step is cut for, and that must be there before the run begins; -n sets "
+           "it. They may come and go later.",
            between(1, 1 << 16))
       .only_with("sync.mode", "ps")
       .checked("At most a step's micro-batches, train.batch_size / train.micro_batch.",
@@ -174,11 +173,11 @@ void add_sync(SettingRegistry& settings, SyncSettings& s) {
       .only_with("sync.mode", "ps");
   settings
       .add("sync.addresses", &s.addresses,
-           "HOST:PORT of the run's scheduler, which `atoll server` without --join is; it knows "
-           "the servers. Empty: -n starts all of them here.")
+           "HOST:PORT of the run's scheduler, which `atoll server` without --join is; it knows the "
+           "servers. Empty: -n starts all of them here.")
       .with_scope(Scope::kHost)
       .only_with("sync.mode", "ps")
-      .checked("HOST:PORT.", check_sync_address);
+      .checked("", check_sync_address);
   settings
       .add(
           "sync.transport", &s.transport,
@@ -192,8 +191,8 @@ void add_sync(SettingRegistry& settings, SyncSettings& s) {
       .checked("tcp: not with sync.identity.", check_sync_link);
   settings
       .add("sync.identity", &s.identity,
-           "Directory with this worker's certificate (atoll certs issue); needed where servers "
-           "are not on this host.")
+           "Directory with this worker's certificate (atoll certs issue); needed where servers are "
+           "not on this host.")
       .with_scope(Scope::kHost)
       .only_with("sync.mode", "ps");
   settings

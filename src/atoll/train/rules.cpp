@@ -35,15 +35,15 @@ bool are_wanted(const Rule& rule) {
 bool is_kept(const Rule& rule, const Settings& settings) {
   const Setting& setting = settings.all()[rule.setting];
   const bool any = is_about_given(rule) && rule.values.listed.empty();
-  if (any ? setting.is_default() : !rule.values.include(setting)) return true;
-  return rule.others.include(settings.all()[rule.other]) == are_wanted(rule);
+  if (any ? setting.is_default() : !rule.values.include(setting.value(), rule.usual)) return true;
+  return rule.others.include(settings.all()[rule.other].value(), rule.other_usual) ==
+         are_wanted(rule);
 }
 
 // How a setting becomes what it is without being given.
-Remedy undone(const Setting& setting, bool any_value) {
-  const bool has_nothing = setting.default_value == SettingValue(std::string()) ||
-                           to_toml(setting.default_value) == "[]";
-  return {setting.key, any_value || has_nothing ? "" : plain(setting.default_value)};
+Remedy undone(const Setting& setting, const SettingValue& usual, bool any_value) {
+  const bool has_nothing = usual == SettingValue(std::string()) || to_toml(usual) == "[]";
+  return {setting.key, any_value || has_nothing ? "" : plain(usual)};
 }
 
 std::string text_of(const Remedy& remedy) {
@@ -91,9 +91,8 @@ Values changed(const char* example) {
   return values;
 }
 
-bool Values::include(const Setting& setting) const {
-  const SettingValue value = setting.value();
-  return listed.empty() ? value != setting.default_value : lists(value);
+bool Values::include(const SettingValue& value, const SettingValue& usual) const {
+  return listed.empty() ? value != usual : lists(value);
 }
 
 bool Values::lists(const SettingValue& value) const {
@@ -102,9 +101,9 @@ bool Values::lists(const SettingValue& value) const {
 
 std::vector<Remedy> remedies(const Rule& rule, const Settings& settings) {
   const Setting& other = settings.all()[rule.other];
-  const Remedy own = undone(settings.all()[rule.setting], is_about_given(rule));
-  const Remedy others =
-      are_wanted(rule) ? Remedy{other.key, rule.others.example} : undone(other, false);
+  const Remedy own = undone(settings.all()[rule.setting], rule.usual, is_about_given(rule));
+  const Remedy others = are_wanted(rule) ? Remedy{other.key, rule.others.example}
+                                         : undone(other, rule.other_usual, false);
   if (is_about_given(rule)) return {own, others};
   return {others, own};
 }
@@ -149,23 +148,29 @@ void Rules::resolve(const Settings& settings) {
     }
     ATOLL_CHECK(rule.other < settings.all().size(), "a rule of {} names {}, which is no setting",
                 settings.all()[rule.setting].key, rule.other_key);
-    const Values& others = rule.others;
-    ATOLL_CHECK(are_wanted(rule) || !others.lists(settings.all()[rule.other].default_value),
+    rule.usual = settings.all()[rule.setting].default_value;
+    rule.other_usual = settings.all()[rule.other].default_value;
+    ATOLL_CHECK(are_wanted(rule) || !rule.others.lists(rule.other_usual),
                 "a rule of {} refuses the default of {}", settings.all()[rule.setting].key,
                 rule.other_key);
   }
+  for (std::size_t i = 0; i < settings.all().size(); ++i) texts_.push_back(sentences_of(i));
 }
 
-void Rules::check(const TrainConfig& config, const Settings& settings) const {
+void Rules::check(const TrainConfig& config, const Settings& settings,
+                  std::string_view prefix) const {
   for (const Rule& rule : rules_) {
+    if (!settings.all()[rule.setting].key.starts_with(prefix)) continue;
     if (const std::string text = refusal(rule, settings); !text.empty()) {
       throw Error(ErrorKind::kUser, text);
     }
   }
-  for (const Coded& coded : coded_) coded.check(config, settings);
+  for (const Coded& coded : coded_) {
+    if (settings.all()[coded.setting].key.starts_with(prefix)) coded.check(config, settings);
+  }
 }
 
-std::string Rules::text_of(std::size_t setting) const {
+std::string Rules::sentences_of(std::size_t setting) const {
   std::vector<std::vector<Rule>> together;
   for (const Rule& rule : rules_) {
     if (rule.setting != setting) continue;
@@ -181,7 +186,8 @@ std::string Rules::text_of(std::size_t setting) const {
   std::vector<std::string> sentences;
   for (const std::vector<Rule>& some : together) sentences.push_back(sentence(some));
   for (const Coded& coded : coded_) {
-    if (coded.setting == setting) sentences.push_back(coded.sentence);
+    if (coded.setting != setting || coded.sentence.empty()) continue;
+    sentences.push_back(coded.sentence);
   }
   return fmt::format("{}", fmt::join(sentences, " "));
 }
@@ -199,6 +205,16 @@ const Rules& rules() {
   return all;
 }
 
+std::string describe_rules(const Settings& settings) {
+  std::string text;
+  for (std::size_t i = 0; i < settings.all().size(); ++i) {
+    const std::string& own = rules().text_of(i);
+    if (settings.all()[i].is_default() || own.empty()) continue;
+    text += fmt::format("  {}: {}\n", settings.all()[i].key, own);
+  }
+  return text;
+}
+
 std::string named(const Settings& settings, std::string_view key) {
   return named(settings.find(key));
 }
@@ -206,9 +222,6 @@ std::string named(const Settings& settings, std::string_view key) {
 bool is_given(const Settings& settings, std::string_view key) {
   return !settings.find(key).is_default();
 }
-
-Registered::Registered(Setting& setting, std::size_t index, Rules& rules)
-    : setting_(&setting), index_(index), rules_(&rules), meaning_(setting.doc) {}
 
 Registered& Registered::fixed() {
   setting_->fixed();
@@ -250,24 +263,19 @@ Registered& Registered::settled_by(const char* key, Values values, const char* w
 }
 
 Registered& Registered::checked(const char* sentence, Check check) {
-  rules_->add(index_, sentence, check);
-  tell_rules();
+  if (rules_ != nullptr) rules_->add(index_, sentence, check);
   return *this;
 }
 
 Registered& Registered::add(Rule::Kind kind, const char* key, Values values, const char* why) {
+  if (rules_ == nullptr) return *this;
   rules_->add({.kind = kind,
                .setting = index_,
                .values = values_,
                .other_key = key,
                .others = std::move(values),
                .why = why});
-  tell_rules();
   return *this;
-}
-
-void Registered::tell_rules() {
-  setting_->doc = meaning_ + " " + rules_->text_of(index_);
 }
 
 }  // namespace atl::train

@@ -24,8 +24,8 @@ struct Values {
       : listed(some.begin(), some.end()), example(*some.begin()) {}
   explicit Values(std::vector<std::string> some) : listed(std::move(some)), example(listed.at(0)) {}
 
-  /// Whether `setting` has one of them.
-  bool include(const Setting& setting) const;
+  /// Whether `value` is one of them, where `usual` is the default.
+  bool include(const SettingValue& value, const SettingValue& usual) const;
   /// Whether `value` is listed.
   bool lists(const SettingValue& value) const;
 };
@@ -47,6 +47,8 @@ struct Rule {
   std::size_t other = 0;  ///< index of `other_key`
   Values others;
   std::string why;  ///< a clause: "the servers have the optimizer's state"
+  /// The defaults of both. Settings made of a config that is filled have others.
+  SettingValue usual = {}, other_usual = {};
 };
 
 /// A change after which a rule is kept: `key` set to `value`, or taken out of the recipe.
@@ -68,15 +70,18 @@ using Check = void (*)(const TrainConfig& config, const Settings& settings);
 class Rules {
  public:
   void add(Rule rule) { rules_.push_back(std::move(rule)); }
-  /// `sentence` says for people what `check` demands.
+  /// `sentence` says for people what `check` demands; empty: the setting's meaning does.
   void add(std::size_t setting, std::string sentence, Check check);
-  /// Finds the settings that rules name; once all are registered.
+  /// Finds the settings that rules name, and says the rules of each; once all are registered, with
+  /// their defaults.
   void resolve(const Settings& settings);
 
   /// Throws Error(kUser) for the first rule that is broken: declared ones first, then checks.
-  void check(const TrainConfig& config, const Settings& settings) const;
+  /// Only the rules of settings whose key begins with `prefix`.
+  void check(const TrainConfig& config, const Settings& settings,
+             std::string_view prefix = "") const;
   /// The rules of one setting as sentences; empty where it has none.
-  std::string text_of(std::size_t setting) const;
+  const std::string& text_of(std::size_t setting) const { return texts_.at(setting); }
   const std::vector<Rule>& all() const { return rules_; }
 
  private:
@@ -85,12 +90,18 @@ class Rules {
     std::string sentence;
     Check check;
   };
+  std::string sentences_of(std::size_t setting) const;
+
   std::vector<Rule> rules_;
   std::vector<Coded> coded_;
+  std::vector<std::string> texts_;
 };
 
 /// The rules that `validate` checks.
 const Rules& rules();
+
+/// The rules of the settings that are given, a line each; empty where none has rules.
+std::string describe_rules(const Settings& settings);
 
 /// "train.steps (400, r.toml:3)": what a message needs to be acted on.
 std::string named(const Settings& settings, std::string_view key);
@@ -101,7 +112,9 @@ bool is_given(const Settings& settings, std::string_view key);
 /// registered.
 class Registered {
  public:
-  Registered(Setting& setting, std::size_t index, Rules& rules);
+  /// `rules` take what is declared of it; null: nobody does.
+  Registered(Setting& setting, std::size_t index, Rules* rules)
+      : setting_(&setting), index_(index), rules_(rules) {}
 
   Registered& fixed();
   Registered& with_scope(Scope scope);
@@ -120,24 +133,26 @@ class Registered {
   /// Refuses it, whatever its value, where `key` has another value than its default.
   Registered& settled_by(const char* key, const char* why);
   Registered& settled_by(const char* key, Values values, const char* why);
-  /// A rule that needs code.
+  /// A rule that needs code; `sentence` says it for people, empty where the meaning does.
   Registered& checked(const char* sentence, Check check);
 
  private:
   Registered& add(Rule::Kind kind, const char* key, Values values, const char* why);
-  void tell_rules();
 
   Setting* setting_;
   std::size_t index_;
   Rules* rules_;
-  std::string meaning_;  // without rules
   Values values_;
 };
 
 /// Registers settings with their rules.
 class SettingRegistry {
  public:
-  SettingRegistry(Settings& settings, Rules& rules) : settings_(settings), rules_(rules) {}
+  /// Adds what is declared to `declared`.
+  SettingRegistry(Settings& settings, Rules& declared)
+      : settings_(settings), declared_(&declared) {}
+  /// Says of each setting what was declared before.
+  SettingRegistry(Settings& settings, const Rules* known) : settings_(settings), known_(known) {}
 
   void group(std::string name, std::string doc, Scope scope = Scope::kRun) {
     settings_.group(std::move(name), std::move(doc), scope);
@@ -145,19 +160,23 @@ class SettingRegistry {
   /// As Settings::add.
   template <typename Target, typename... Allowed>
   Registered add(const char* key, Target* target, std::string doc, Allowed... allowed) {
+    const std::size_t index = settings_.all().size();
+    if (known_ != nullptr && !known_->text_of(index).empty()) doc += " " + known_->text_of(index);
     Setting& setting = settings_.add(key, target, std::move(doc), std::move(allowed)...);
-    return Registered(setting, settings_.all().size() - 1, rules_);
+    return Registered(setting, index, declared_);
   }
   void known_elsewhere_as(const char* key, std::initializer_list<const char*> names) {
     settings_.known_elsewhere_as(key, names);
   }
   /// For what registers settings without rules.
   Settings& settings() { return settings_; }
-  Rules& rules() { return rules_; }
+  /// Null where nothing is to be declared.
+  Rules* declared() { return declared_; }
 
  private:
   Settings& settings_;
-  Rules& rules_;
+  Rules* declared_ = nullptr;
+  const Rules* known_ = nullptr;
 };
 
 }  // namespace atl::train

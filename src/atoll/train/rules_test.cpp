@@ -37,7 +37,8 @@ struct Fixture {
 // As a command line gives a value.
 std::string word_of(const SettingValue& value) {
   const auto* word = std::get_if<std::string>(&value);
-  return word != nullptr ? *word : to_toml(value);
+  const std::string text = word != nullptr ? *word : to_toml(value);
+  return text == "[]" ? "" : text;
 }
 
 // A value that `setting` may have and `values` do not include, or do.
@@ -49,7 +50,7 @@ std::string value_of(const Setting& setting, const Values& values, bool included
         std::find(values.listed.begin(), values.listed.end(), value) != values.listed.end();
     return (values.listed.empty() ? value != usual : is_listed) == included;
   };
-  std::vector<std::string> tried = {usual == "[]" ? "" : usual};
+  std::vector<std::string> tried = {usual};
   tried.insert(tried.end(), setting.choices.names.begin(), setting.choices.names.end());
   for (const char* other : {"true", "false", "2", "3", "1", "0.5", "localhost:1", "int8"}) {
     tried.emplace_back(other);
@@ -78,8 +79,7 @@ Assignments broken(const Rule& rule, const Settings& settings) {
   const bool is_wanted = rule.kind == Rule::Kind::kOnlyWith || rule.kind == Rule::Kind::kNeeds;
   Assignments both;
   if (is_about_given(rule) && rule.values.listed.empty()) {
-    const std::string usual = word_of(own.default_value);
-    both[own.key] = usual == "[]" ? "" : usual;
+    both[own.key] = word_of(own.default_value);
   } else {
     both[own.key] = value_of(own, rule.values, true);
   }
@@ -147,6 +147,23 @@ TEST(Rules, TheMeaningOfASettingSaysItsRules) {
               EndsWith("The rank of the factors. Only with dp.compress powersgd."));
   EXPECT_THAT(settings.find("sync.mode").doc,
               HasSubstr("ps: not with parallel.tp, parallel.pp, parallel.cp, parallel.ep, "));
+}
+
+TEST(Rules, DefaultsAreThoseOfARunThatSetsNothing) {
+  TrainConfig filled;
+  filled.model.parametrisation = "mup";
+  filled.model.mup_base_width = 64;
+  const Settings settings = make_settings(filled);
+  EXPECT_THROW(rules().check(filled, settings, "model.parametrisation"), Error);
+  filled.model.mup_base_head_dim = 32;
+  const Settings whole = make_settings(filled);
+  EXPECT_NO_THROW(rules().check(filled, whole, "model.parametrisation"));
+}
+
+TEST(Rules, APlanSaysTheRulesOfWhatIsGiven) {
+  const Fixture f(Assignments{{"dp.zero", "1"}, {"dp.compress_weights", "int4"}});
+  EXPECT_THAT(describe_rules(f.settings), HasSubstr("  dp.compress_weights: Needs dp.zero 1 or 2"));
+  EXPECT_THAT(describe_rules(f.settings), Not(HasSubstr("dp.compress_rank")));
 }
 
 }  // namespace
