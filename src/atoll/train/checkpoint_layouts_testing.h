@@ -160,20 +160,15 @@ class RankOf {
     std::size_t next = 0;
     std::vector<test::OwnedTensor<std::int32_t>> tokens;
     tokens.reserve(2 * mine.size());
-    return take_step(state, run_.stream,
-                     {.step = number,
-                      .num_micro_batches = 4,
-                      .lr = 0.01,
-                      .clip = 1,
-                      .plan = &ranks_.plan(),
-                      .group = &ranks_.data()},
-                     [&] {
-                       const auto seed =
-                           static_cast<std::uint64_t>(8 * batch + 2 * mine.at(next++));
-                       tokens.push_back(test::random_tokens({2, 8}, 311, seed));
-                       tokens.push_back(test::random_tokens({2, 8}, 311, seed + 1));
-                       return Batch{*(tokens.end() - 2), tokens.back(), 0};
-                     });
+    return take_step(
+        state, run_.stream,
+        {.step = number, .num_micro_batches = 4, .lr = 0.01, .clip = 1, .plan = &ranks_.plan()},
+        [&] {
+          const auto seed = static_cast<std::uint64_t>(8 * batch + 2 * mine.at(next++));
+          tokens.push_back(test::random_tokens({2, 8}, 311, seed));
+          tokens.push_back(test::random_tokens({2, 8}, 311, seed + 1));
+          return Batch{*(tokens.end() - 2), tokens.back(), 0};
+        });
   }
 
   /// Whether what this rank holds is what `whole` has there. Parts of models lie elsewhere: what is

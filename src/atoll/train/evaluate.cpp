@@ -13,6 +13,7 @@
 #include "atoll/data/evaluation.h"
 #include "atoll/tensor/host_access.h"
 #include "atoll/train/checkpointing.h"
+#include "atoll/train/step_exchange.h"
 
 namespace atl::train {
 
@@ -45,9 +46,8 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
 
   Evaluation result;
   // Ranks take the batches in turn; all count the tokens of all.
-  comm::Group* group = state.group();
-  const std::int64_t ranks = group == nullptr ? 1 : group->size();
-  const std::int64_t rank = group == nullptr ? 0 : group->rank();
+  const std::int64_t ranks = state.num_data_ranks();
+  const std::int64_t rank = state.data_rank();
   std::vector<double> sums(static_cast<std::size_t>(batches.num_batches()));
   std::int64_t number = 0;
   std::optional<Batch> batch;
@@ -73,16 +73,7 @@ Evaluation evaluate(TrainState& state, Stream& stream, const data::TokenSource& 
     else
       state.runner().idle({.stream = &stream}, /*training=*/false);
   }
-  // All but one of each are zero: the sum is exact. In a pipeline its last stage has the losses.
-  if (state.pipeline() != nullptr) {
-    state.pipeline()->group().all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
-  }
-  if (comm::Group* context = state.context_group()) {  // each has the losses of its own tokens
-    context->all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
-  }
-  if (ranks > 1) {
-    group->all_reduce({sums.data(), {Dtype::kF64, {batches.num_batches()}}});
-  }
+  state.exchange().sum(sums);
   double sum = 0;
   for (const double part : sums) sum += part;
   result.loss = sum / static_cast<double>(result.tokens);

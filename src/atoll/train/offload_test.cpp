@@ -275,8 +275,7 @@ std::map<int, std::string> train_ranks(Place place, int zero, const std::string&
                  .num_micro_batches = micro_batches,
                  .lr = 0.01,
                  .clip = 0.25,
-                 .plan = &plan,
-                 .group = &world.all()},
+                 .plan = &plan},
                 [&] {
                   const std::int64_t at = 2 * mine.at(next++);
                   return Batch{bench.tokens.view().rows(at, at + 2),

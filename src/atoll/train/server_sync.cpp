@@ -237,8 +237,11 @@ MicroBatchResult ServerSync::run_lane(const LaneAt& at, metrics::Timeline* timel
   Run run = parts_.model.run();
   run.seed = static_cast<std::uint64_t>(parts_.config.run.seed);
   run.step = at.step;
-  return run_micro_batches(state(), run, {.step = at.step, .timeline = timeline}, plan_,
-                           static_cast<int>(at.lane), [&] { return data.loader->next(); });
+  const auto next = [&] { return data.loader->next(); };
+  MicroBatchResult micro =
+      pass_one_by_one(state(), run, {plan_, static_cast<int>(at.lane), next, timeline});
+  read_losses(*run.stream, micro);
+  return micro;
 }
 
 void ServerSync::compute(const LaneAt& at, metrics::Timeline* timeline) {

@@ -15,6 +15,7 @@
 #include "atoll/param_server/worker_loop.h"
 #include "atoll/train/run_model.h"
 #include "atoll/train/step.h"
+#include "atoll/train/step_passes.h"
 
 namespace atl::train {
 

@@ -14,6 +14,7 @@
 #include "atoll/parallel/whole_state.h"
 #include "atoll/parallel/zero_one_adam.h"
 #include "atoll/tensor/host_access.h"
+#include "atoll/train/step_exchange.h"
 
 namespace atl::train {
 
@@ -109,6 +110,8 @@ TrainState::TrainState(const StateOptions& options)
   file_plan_ = in_whole_pages(file);
 }
 
+TrainState::~TrainState() = default;
+
 void TrainState::make_optimizer(MemoryPlan& file) {
   const OffloadChoice& offload = options_.offload;
   const parallel::DataParallelOptions& shared = options_.data_parallel;
@@ -199,15 +202,14 @@ void TrainState::connect(comm::Group& group, comm::Group& shard, comm::Group* re
   group_ = &group;
   shard_group_ = &shard;
   replicate_group_ = replicate;
+  exchange_.reset();
   store_->connect(shard, replicate);
   if (onebit_ != nullptr) onebit_->connect(shard);
 }
 
-bool TrainState::begin_step(std::int64_t steps_taken) {
-  if (onebit_ == nullptr) return true;
-  const bool sums = onebit_->begin_step(steps_taken);
-  dynamic_cast<parallel::DataParallelStore&>(*store_).set_sums_gradients(sums);
-  return sums;
+StepExchange& TrainState::exchange() {
+  if (!exchange_) exchange_ = make_step_exchange(*this);
+  return *exchange_;
 }
 
 // Of gradients that are not summed yet, exactly one rank has each element, or all have a part of
@@ -237,6 +239,7 @@ void TrainState::connect_context(comm::Group& all, comm::Group& sharing, comm::G
   all_ = &all;
   sharing_ = &sharing;
   context_group_ = &context;
+  exchange_.reset();
   model_->context->group = &context;
 }
 
@@ -253,6 +256,7 @@ void TrainState::connect_parts(comm::Group& parts) {
 
 void TrainState::connect_pipeline(comm::Group& all, comm::Group& pipeline, comm::Group* ends) {
   all_ = &all;
+  exchange_.reset();
   pipeline_->connect(pipeline, ends);
   runner_.connect(pipeline);
 }

@@ -32,6 +32,8 @@ class InFile;
 
 namespace atl::train {
 
+class StepExchange;
+
 /// What of the training state lies in a file, or in the host's memory, of each rank for itself.
 struct OffloadChoice {
   bool optimizer = false;                 ///< the optimizer's state
@@ -63,6 +65,7 @@ struct StateOptions {
 class TrainState {
  public:
   explicit TrainState(const StateOptions& options);
+  ~TrainState();
 
   const StateOptions& options() const { return options_; }
   const MemoryPlan& memory() const { return plan_; }
@@ -80,9 +83,6 @@ class TrainState {
   /// optimizer(), where it sends signs; else null.
   parallel::OneBitOptimizer* onebit() { return onebit_; }
   const parallel::OneBitOptimizer* onebit() const { return onebit_; }
-  /// Begins the step after `steps_taken`; returns whether it sums gradients over ranks, from which
-  /// the store then knows.
-  bool begin_step(std::int64_t steps_taken);
   /// Whether all data-parallel ranks have the same values: not in local steps.
   bool is_together() const { return onebit_ == nullptr || onebit_->is_together(); }
   /// What is to be added to the next step's gradient; empty in most runs.
@@ -144,8 +144,13 @@ class TrainState {
   /// has_whole_model().
   const parallel::FlatLayout& whole_layout();
 
+  /// How a step and an evaluation meet those of the ranks that this one is connected to.
+  StepExchange& exchange();
+
   /// The data-parallel ranks; null when this rank is alone.
   comm::Group* group() const { return group_; }
+  int data_rank() const { return group_ == nullptr ? 0 : group_->rank(); }
+  int num_data_ranks() const { return group_ == nullptr ? 1 : group_->size(); }
   /// All ranks; null when this rank is alone.
   comm::Group* all_ranks() const { return all_ == nullptr ? group_ : all_; }
   /// Those that have the same part of the model, whatever part of the sequences; null when this
@@ -183,6 +188,7 @@ class TrainState {
   optim::OffloadedOptimizer* offloaded_optimizer_ = nullptr;  // optimizer_, where it is one
   parallel::OneBitOptimizer* onebit_ = nullptr;               // the same
   OwedGradient owed_gradient_;
+  std::unique_ptr<StepExchange> exchange_;  // of the present groups; null: nobody has asked yet
   Buffer losses_;
   std::optional<parallel::ContextShare> context_share_;  // where sequences are shared
   std::vector<Buffer> held_;

@@ -4,7 +4,6 @@
 #include <functional>
 #include <vector>
 
-#include "atoll/comm/group.h"
 #include "atoll/metrics/timeline.h"
 #include "atoll/parallel/micro_batches.h"
 #include "atoll/train/state.h"
@@ -47,10 +46,8 @@ struct StepOptions {
   std::int64_t num_micro_batches = 1;  ///< gradient accumulation, over all ranks
   double lr = 0;
   double clip = 0;  ///< the largest gradient norm; 0: no clipping
-  /// Which rank takes which of the micro-batches, and the data-parallel ranks; null: this rank is
-  /// alone and takes all.
+  /// Which data-parallel rank takes which of the micro-batches; null: this rank takes all.
   const parallel::MicroBatchPlan* plan = nullptr;
-  comm::Group* group = nullptr;
   /// Where to note how far the step is; ranks then make sure that all can update before one does.
   StepProgress* progress = nullptr;
   /// Where to note what takes time; null: nowhere.
@@ -59,29 +56,11 @@ struct StepOptions {
   ops::OpProfile* profile = nullptr;
 };
 
-/// The result of some micro-batches of a step on this rank.
-struct MicroBatchResult {
-  std::vector<double> losses;  ///< sums, in nats, in the order in which they were taken
-  std::vector<std::int64_t> nonfinite_samples;
-  /// Targets of the whole step; 0: no position has a target. -1: this rank has no micro-batches
-  /// and does not know the number yet.
-  std::int64_t targets = -1;
-  std::int64_t first_sample = -1;
-  double seconds = 0;  ///< in passes, without waiting for others
-};
-
-/// Forward and backward of the micro-batches that `plan` gives to `rank`. The store then has the
-/// sum of their gradients, each divided by the targets of the whole step. Ignores the members of
-/// `options` that are about ranks.
-MicroBatchResult run_micro_batches(TrainState& state, Run run, const StepOptions& options,
-                                   const parallel::MicroBatchPlan& plan, int rank,
-                                   const std::function<Batch()>& next);
-
 /// One optimizer step: forward and backward of every micro-batch, clip, update. A step whose loss
 /// or gradient is not finite, or which has no target, changes no parameter and no optimizer state,
 /// on any rank. `next` gives this rank's micro-batches in order; where some positions have no
-/// target, Batch::step_targets counts the targets of the step. Every rank of the group must call
-/// it.
+/// target, Batch::step_targets counts the targets of the step. Every rank that the state is
+/// connected to must call it.
 StepResult take_step(TrainState& state, Stream& stream, const StepOptions& options,
                      const std::function<Batch()>& next);
 

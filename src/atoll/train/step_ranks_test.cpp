@@ -45,13 +45,12 @@ TEST(StepOfRanks, ANaNThatOneRankMeetsIsNamedByAllAndChangesNothing) {
     const parallel::MicroBatchPlan plan(testing::Bench::kSamples / kRows, 3);
     const std::vector<std::int64_t> mine = plan.of(world.rank());
     std::size_t next = 0;
-    const StepResult result =
-        take_step(bench.state, bench.run.stream,
-                  {.num_micro_batches = 4, .lr = 0.01, .plan = &plan, .group = &world.all()}, [&] {
-                    const std::int64_t at = kRows * mine.at(next++);
-                    return Batch{bench.tokens.view().rows(at, at + kRows),
-                                 bench.targets.view().rows(at, at + kRows), 16 + at};
-                  });
+    const StepResult result = take_step(
+        bench.state, bench.run.stream, {.num_micro_batches = 4, .lr = 0.01, .plan = &plan}, [&] {
+          const std::int64_t at = kRows * mine.at(next++);
+          return Batch{bench.tokens.view().rows(at, at + kRows),
+                       bench.targets.view().rows(at, at + kRows), 16 + at};
+        });
     EXPECT_TRUE(std::isnan(result.loss));
     EXPECT_THAT(result.nonfinite_samples, ElementsAre(21));
     bench.state.store().settle();
@@ -85,12 +84,7 @@ TEST(StepOfRanks, NobodyUpdatesBeforeAllCan) {
     StepProgress progress;
     try {
       take_step(bench.state, bench.run.stream,
-                {.num_micro_batches = 4,
-                 .lr = 0.01,
-                 .plan = &plan,
-                 .group = &world.all(),
-                 .progress = &progress},
-                [&] {
+                {.num_micro_batches = 4, .lr = 0.01, .plan = &plan, .progress = &progress}, [&] {
                   const std::int64_t at = kRows * world.rank();
                   return Batch{bench.tokens.view().rows(at, at + kRows),
                                bench.targets.view().rows(at, at + kRows), at};

@@ -266,7 +266,6 @@ StepResult Trainer::step() {
                                .lr = schedule_.learning_rate(schedule_step_),
                                .clip = config_.optim.clip,
                                .plan = &ranks().plan(),
-                               .group = ranks().is_alone() ? nullptr : &ranks().data(),
                                .progress = regrouping_.is_possible() ? &progress_ : nullptr,
                                .timeline = trace_.timeline()};
   StepResult result =
