@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "atoll/simd/instruction_sets.h"
 
 namespace {
@@ -14,6 +16,8 @@ class WithinTheLimit : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A shell that starts a command in the background has it ignore these, and tests raise them.
+  for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) std::signal(signal, SIG_DFL);
   if (!atl::simd::limit_instruction_sets_by_environment()) return 2;
   testing::InitGoogleTest(&argc, argv);
   testing::UnitTest::GetInstance()->listeners().Append(new WithinTheLimit);

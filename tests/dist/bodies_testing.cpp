@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -75,12 +74,19 @@ void say(fmt::format_string<Args...> format, Args&&... args) {
   std::fflush(stdout);
 }
 
-void loop_for_ever(World& world) {
+// `rounds` counts the rounds begun.
+void loop_for_ever(World& world, std::atomic<int>& rounds) {
   std::vector<float> data(1 << 20, 1.0f);
   for (;;) {
+    ++rounds;
     world.all().all_reduce(comm::test::view(data));
     world.all().barrier();
   }
+}
+
+void loop_for_ever(World& world) {
+  std::atomic<int> rounds = 0;
+  loop_for_ever(world, rounds);
 }
 
 void suite(const Rank& rank) {
@@ -96,15 +102,16 @@ void suite(const Rank& rank) {
 void killed(const Rank& rank) {
   const auto world = rank.open();
   world->all().barrier();
+  std::atomic<int> rounds = 0;
   std::thread killer;
   if (world->rank() == 1) {
-    killer = std::thread([] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    killer = std::thread([&rounds] {
+      while (rounds < 4) std::this_thread::yield();
       ::raise(SIGKILL);
     });
     killer.detach();
   }
-  loop_for_ever(*world);
+  loop_for_ever(*world, rounds);
 }
 
 void stopped(const Rank& rank) {

@@ -68,11 +68,18 @@ TEST_F(FakeGpu, WhatItCannotDoIsRefusedByName) {
   EXPECT_THAT(refused({"--device=tpu"}), HasSubstr("--device is tpu; it must be one of"));
   EXPECT_THAT(refused({"--cuda"}), HasSubstr("did you mean --device=cuda?"));
   trained("large", {"--model.hidden_size=128"});
-  const Finished small = atoll({"generate", path("large"), "--device=fake_cuda",
-                                "--device.fake_memory_mib=1", "--max-tokens=3"});
-  EXPECT_EQ(small.exit_code, 1);
-  EXPECT_THAT(error_line(small),
-              AllOf(HasSubstr("fake GPU refused"), HasSubstr("1.0 MiB installed")));
+  const auto error_with = [&](const std::string& mebibytes) {
+    const Finished finished = atoll({"generate", path("large"), "--device=fake_cuda",
+                                     "--device.fake_memory_mib=" + mebibytes, "--max-tokens=3"});
+    EXPECT_EQ(finished.exit_code, 1) << finished.err;
+    return error_line(finished);
+  };
+  // Less than the weights, and no more than these.
+  EXPECT_THAT(error_with("1"),
+              AllOf(HasSubstr("of memory for weights"), HasSubstr("(1.0 MiB may be used here)"),
+                    HasSubstr("config.json")));
+  EXPECT_THAT(error_with("2"),
+              AllOf(HasSubstr("fake GPU refused"), HasSubstr("2.0 MiB installed")));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_F(Islands, GossipingOnesEndWithOneModel) {
   const Finished coarse =
       atoll(islanded("other", 2, 40, {"--outer.algorithm=gossip", "--outer.codec=int8"}));
   EXPECT_EQ(coarse.exit_code, 2);
-  EXPECT_THAT(coarse.err, HasSubstr("it needs outer.codec f32"));
+  EXPECT_THAT(coarse.err, HasSubstr("needs outer.codec f32"));
 }
 
 // The budget makes the codec coarser; the ledger says why, and its audit asks the policy again.
@@ -141,7 +141,7 @@ TEST_F(Islands, OfBf16WeightsHaveOneModelAndOneSetOfMasters) {
   const Finished refused =
       atoll(islanded("other", 2, 40, {"--train.dtype=bf16", "--optim.masters=stochastic"}));
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("use optim.masters=f32"));
+  EXPECT_THAT(refused.err, HasSubstr("set optim.masters=f32"));
 }
 
 TEST_F(Islands, OfBf16WeightsWhoseRanksShareThemTrainAsOthersDo) {

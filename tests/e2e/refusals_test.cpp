@@ -125,6 +125,35 @@ TEST_F(Refusals, WhatAConfigMayNotSay) {
   EXPECT_THAT(nul.err, AllOf(HasSubstr(file + ": not valid JSON: line"), HasSubstr("a NUL byte")));
 }
 
+TEST_F(Refusals, AModelWhoseSizesAskForMoreMemoryThanThereIs) {
+  const std::string file = (model_ / "config.json").string();
+  std::string text = read_file(file);
+  const std::size_t at = text.find("\"vocab_size\": ");
+  ASSERT_NE(at, text.npos);
+  text.insert(at + 14, "100000000");  // before its digits
+  write_file(file, text);
+  write_file(model_ / "tokenizer.json",
+             R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+                 "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+                 "decoder": {"type": "Fuse"},
+                 "model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "b": 1}}})");
+  const auto refusal = [](const std::vector<std::string>& words) {
+    const Finished finished = atoll(words);
+    EXPECT_EQ(finished.exit_code, 1) << finished.err;
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+    return finished.err;
+  };
+  const auto named = HasSubstr("the model is that of " + file + ": vocab_size is 100000000101");
+  EXPECT_THAT(refusal({"generate", model_.string(), "--prompt", "a"}), named);
+  const fs::path prose = directory_.path / "prose.txt";
+  write_file(prose, std::string(4000, 'a'));
+  EXPECT_THAT(refusal({"eval", model_.string(), "--text", prose.string()}), named);
+  EXPECT_THAT(
+      refusal({"train", "--model.from=" + model_.string(), "--train.context=8",
+               "--data.text=" + prose.string(), "--run.dir=" + (directory_.path / "run").string()}),
+      named);
+}
+
 TEST_F(Refusals, WhatTrainWouldRefuseOfSettings) {
   EXPECT_THAT(plan({"--outer.islands=2", "--outer.codec=int7"}),
               HasSubstr("outer.codec (\"int7\""));

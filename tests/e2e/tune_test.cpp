@@ -23,7 +23,11 @@ TEST_F(TuneRefusals, SayWhatIsWrongInOneLine) {
   EXPECT_THAT(refusal({"tune", path("none.toml")}), HasSubstr("there is no study file"));
   EXPECT_THAT(refusal({"tune", path("")}), HasSubstr("is a directory; say `atoll tune resume"));
   EXPECT_THAT(refusal({"tune", "show", path("none")}), HasSubstr("there is no study in"));
-  EXPECT_THAT(refusal({"tune", "best", path("")}), HasSubstr("has no trial yet"));
+  EXPECT_THAT(refusal({"tune", "best", path("")}),
+              HasSubstr("has a file study.toml, and no study"));
+  EXPECT_THAT(refusal({"tune", "resume", path("")}), HasSubstr("has a file study.toml"));
+  EXPECT_THAT(refusal({"tune", "best", path("study.toml")}),
+              HasSubstr("is a file, and a study is"));
   write_study("", "optim.lrr = {low = 1, high = 2}\n", "");
   EXPECT_THAT(refusal(command()), HasSubstr("study.toml:6: space.optim.lrr: a recipe has no key "
                                             "optim.lrr; did you mean optim.lr?"));

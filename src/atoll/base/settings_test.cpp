@@ -341,6 +341,19 @@ TEST(Settings, TheReferenceHasEveryKeyAndItsDefault) {
   for (const Setting& setting : f.settings.all()) EXPECT_THAT(text, HasSubstr(setting.key));
 }
 
+TEST(Settings, AGroupWithinAGroupIsASectionOfTheReference) {
+  std::int64_t order = 0, threads = 0;
+  Settings settings;
+  settings.group("device", "What it computes on.");
+  settings.add("device.threads", &threads, "How many.");
+  settings.group("device.fake", "For tests.");
+  settings.add("device.fake_order", &order, "Which order.");
+  const std::string text = settings.markdown_reference();
+  EXPECT_THAT(text, HasSubstr("\n## device.fake\n\nFor tests.\n\n| key "));
+  EXPECT_LT(text.find("device.threads"), text.find("## device.fake"));
+  EXPECT_EQ(settings.to_toml().find("[device"), settings.to_toml().rfind("[device"));
+}
+
 TEST(Settings, ListsOfNumbersAreRead) {
   Fixture f;
   f.settings.load_toml_text("data.weights = [0.5, 2]", "r.toml");

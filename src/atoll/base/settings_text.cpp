@@ -86,10 +86,18 @@ std::string Settings::to_toml() const {
 }
 
 std::string Settings::markdown_reference() const {
+  // A group named "device.fake" takes those of "device" that begin so.
+  const auto section_of = [&](const std::string& key) {
+    std::string name = group_of(key);
+    for (const auto& [documented, doc] : groups_) {
+      if (documented.size() > name.size() && key.starts_with(documented)) name = documented;
+    }
+    return name;
+  };
   std::string out;
   std::string group;
   for (const Setting& setting : settings_) {
-    if (const std::string name = group_of(setting.key); name != group) {
+    if (const std::string name = section_of(setting.key); name != group) {
       group = name;
       out += fmt::format("{}## {}\n\n", out.empty() ? "" : "\n", group);
       for (const auto& [documented, doc] : groups_) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "atoll/cli/commands.h"
+#include "atoll/cli/setting_lists.h"
 #include "atoll/train/config.h"
 #include "atoll/tune/study.h"
 
@@ -14,7 +15,12 @@ constexpr const char* kPreface =
     "win: "
     "default, recipe, command line; `atoll plan` prints each value and where it came from. "
     "Integers "
-    "may be written `1e6` or `1_000_000`. This page is written by `atoll config-reference`.\n\n";
+    "may be written `1e6` or `1_000_000`. This page is written by `atoll config-reference`.\n\n"
+    "A meaning ends with the setting's rules. \"Only with\" another setting: it may be given only "
+    "beside that. \"Needs\" and \"not with\": so for values other than the default. A run that "
+    "breaks a rule is refused before it begins, with the rule and what to change.\n\n"
+    "Most runs set some of these twenty, which `atoll train --help` lists, and leave the others "
+    "as they are:\n\n";
 
 constexpr const char* kOfStudies =
     "\nThe groups that follow are of study files, beside `[space]`: [tune a "
@@ -24,7 +30,8 @@ Action add(CLI::App&) {
   return [](const Invocation&) {
     train::TrainConfig config;
     tune::StudySettings study;
-    fmt::print("{}{}{}{}", kPreface, train::make_settings(config).markdown_reference(), kOfStudies,
+    fmt::print("{}{}\n{}{}{}", kPreface, usual_settings_table(),
+               train::make_settings(config).markdown_reference(), kOfStudies,
                tune::make_study_settings(study).markdown_reference());
     return 0;
   };

@@ -18,6 +18,7 @@
 #include "atoll/data/corpus.h"
 #include "atoll/data/tokenize.h"
 #include "atoll/model_dir/held_model.h"
+#include "atoll/model_dir/model_room.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/rounded_store.h"
 #include "atoll/train/connect_ranks.h"
@@ -169,6 +170,7 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
   train::TrainConfig config;
   std::unique_ptr<Device> device;  // outlives what is in its memory
   std::optional<train::TrainState> state;
+  train::StateOptions state_options;
   serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
     weights = weights_of_text(options.weights, given.device.kind);
@@ -182,16 +184,18 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
                        text.tokenizer->vocab_size(), model.vocab_size);
     }
     config = as_run(given, options, text.path, text.cut, world.size());
-    train::StateOptions state_options =
+    state_options =
         train::state_options(config, text.tokenizer->vocab_size(), -1, world.size(), world.rank());
     state_options.training = false;
-    state.emplace(state_options);
   });
   device = open_model_device(config, world);
   const auto stream = device->open_stream();
   train::Ranks ranks(world, config);
   world.agree([&] {
-    state->allocate(*device);
+    const nn::ModelConfig& model = state_options.model;
+    model_dir::check_weights(text.path, model, *device, sizeof(float), world.size());
+    state.emplace(state_options);
+    model_dir::take_memory(text.path, model, [&] { state->allocate(*device); });
     model_dir::load_parameters(text.path, state->model(), state->store(), device->threads());
     serve::round_in_place(*device, state->store(), weights);
     open_text(options, text);

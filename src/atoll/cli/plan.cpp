@@ -17,6 +17,7 @@
 #include "atoll/train/progress.h"
 #include "atoll/train/recipe.h"
 #include "atoll/train/room.h"
+#include "atoll/train/rules.h"
 #include "atoll/train/trainer.h"
 
 namespace atl::cli {
@@ -114,6 +115,9 @@ int run(const std::string& path, int ranks, bool placements, const std::string& 
   train::apply_bf16(recipe.config());
   train::apply_attention(recipe.config());
   fmt::print("settings (value, where it came from)\n{}", recipe.settings().describe());
+  if (const std::string rules = train::describe_rules(recipe.settings()); !rules.empty()) {
+    fmt::print("\nrules of the settings that are given\n{}", rules);
+  }
   const Vocabulary vocabulary = find_vocabulary(recipe.config());  // kept, as a run keeps it
   const std::int64_t vocab_size = vocabulary.size;
   const int rank = ranks == 1 ? 0 : plan::largest_memory(recipe.config(), vocab_size, ranks).rank;

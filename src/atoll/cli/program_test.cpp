@@ -171,7 +171,11 @@ TEST(Program, HelpListsEveryCommandAndTheSettingsThatMatter) {
     const std::string help = printed({command, "--help"});
     EXPECT_THAT(help, HasSubstr("`atoll config WORD` finds the others"));
     for (const std::string& key : keys) EXPECT_THAT(help, HasSubstr("\n  --" + key + "=")) << key;
+    EXPECT_THAT(help, Not(HasSubstr("device.fake")));
   }
+  const std::string reference = printed({"config-reference"});
+  const std::string top = reference.substr(0, reference.find("\n## "));
+  for (const std::string& key : keys) EXPECT_THAT(top, HasSubstr("\n| `" + key + "` | "));
   EXPECT_THAT(printed({"eval", "--help"}), Not(HasSubstr("--train.steps=")));
   EXPECT_EQ(printed({"train", "help"}), printed({"train", "--help"}));
 }
@@ -185,6 +189,9 @@ TEST(Program, ConfigFindsSettings) {
   EXPECT_THAT(printed({"config", "gradient_accumulation_steps"}),
               StartsWith("train.micro_batch = "));
   EXPECT_THAT(printed({"config", "study.dir"}), StartsWith("study.dir = "));
+  EXPECT_THAT(printed({"config", "device.fake"}), HasSubstr("device.fake_order = 0\n"));
+  EXPECT_THAT(printed({"config", "compress_rank"}),
+              HasSubstr("The rank of the factors. Only with dp.compress powersgd.\n"));
   EXPECT_THAT(answer({"config", "epochs"}), HasSubstr("a run is as long as train.steps says"));
   EXPECT_THAT(answer({"config", "frobnicate"}), HasSubstr("`atoll config` lists all"));
   const std::string all = printed({"config"});

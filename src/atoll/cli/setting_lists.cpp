@@ -134,6 +134,17 @@ std::string usual_settings() {
          fmt::format("`atoll config WORD` finds the others, of {}.\n", settings.all().size());
 }
 
+std::string usual_settings_table() {
+  train::TrainConfig config;
+  const Settings settings = train::make_settings(config);
+  std::string text = "| key | default | meaning |\n|---|---|---|\n";
+  for (const Usual& usual : kUsual) {
+    text += fmt::format("| `{}` | `{}` | {} |\n", usual.key,
+                        to_toml(settings.find(usual.key).default_value), usual.meaning);
+  }
+  return text;
+}
+
 std::string find_settings(const std::vector<std::string>& words, std::size_t columns) {
   train::TrainConfig config;
   tune::StudySettings study;

@@ -11,6 +11,9 @@ namespace atl::cli {
 /// commands that read recipes.
 std::string usual_settings();
 
+/// The same settings as a table in Markdown.
+std::string usual_settings_table();
+
 /// The keys of `usual_settings`.
 std::vector<std::string> usual_setting_keys();
 

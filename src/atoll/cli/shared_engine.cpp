@@ -2,6 +2,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/model_room.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/train/interrupt.h"
 
@@ -26,8 +27,12 @@ SharedEngine::SharedEngine(comm::World& world, const train::TrainConfig& setting
   world.agree([&] { refuse_adapter(ranks_.layout(), model); });
   device_ = open_model_device(settings, world);
   world.agree([&] {
-    engine_ = std::make_unique<serve::InferenceEngine>(*device_, config, needs.max_tokens,
-                                                       needs.weights, &ranks_);
+    const double bytes_per_weight = needs.weights == serve::Weights::kF32 ? 4 : 1;
+    model_dir::check_weights(model, config, *device_, bytes_per_weight, world.size());
+    model_dir::take_memory(model, config, [&] {
+      engine_ = std::make_unique<serve::InferenceEngine>(*device_, config, needs.max_tokens,
+                                                         needs.weights, &ranks_);
+    });
     if (needs.weights == serve::Weights::kF32) {
       model_dir::load_parameters(model, engine_->model(), engine_->store(), device_->threads());
     } else {

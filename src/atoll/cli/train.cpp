@@ -170,6 +170,7 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
   train::check_ranks(recipe.config(), static_cast<int>(hosts.size()));
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const std::string& host) { return !host.empty(); });
+  if (is_here) train::check_before_ranks(recipe.config(), plan.ranks);
   launch::Generations generations(plan.backend, launch::train_call(options.recipe, overrides),
                                   plan.rendezvous, has_remote);
   const launch::GroupEnd end = generations.run(hosts, {}, signals);
@@ -332,6 +333,7 @@ int run(const Options& options, const Invocation& invocation) {
   const Call call = {recipe, options, invocation.overrides};
   if (plan.role == launch::Role::kThreads) {
     train::check_ranks(recipe.config(), plan.ranks);  // before there are so many
+    train::check_before_ranks(recipe.config(), plan.ranks);
     return run_threads(call, plan.ranks);
   }
   launch::RankReporter nobody(-1, 0);

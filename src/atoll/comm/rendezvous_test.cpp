@@ -86,6 +86,13 @@ TEST(Rendezvous, MistakesInAnAddressAreNamed) {
               HasSubstr("/dev/null/x"));
 }
 
+TEST(Rendezvous, AHostOfNoAddressIsNamedWithTheFlagThatGivesAnother) {
+  EXPECT_THAT(
+      error_of([] { open_rendezvous("tcp://no.such.host.invalid:7", 0.1); }, ErrorKind::kUser),
+      AllOf(HasSubstr("tcp://no.such.host.invalid:7: the host cannot be found"),
+            HasSubstr("--rendezvous=tcp://NAME:7")));
+}
+
 TEST(Rendezvous, APortInUseIsNamed) {
   const RendezvousServer server("127.0.0.1", 0);
   EXPECT_THAT(error_of([&] { RendezvousServer("127.0.0.1", server.port()); }, ErrorKind::kUser),

@@ -32,9 +32,13 @@ Addresses resolve(const std::string& host, int port, int flags) {
   addrinfo* found = nullptr;
   const std::string service = std::to_string(port);
   const int code = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
-  if (code != 0)
-    throw user_error("rendezvous tcp://{}:{}: the host cannot be found: {}", host, port,
-                     ::gai_strerror(code));
+  if (code != 0) {
+    throw user_error(
+        "rendezvous tcp://{}:{}: the host cannot be found: {}; give a name or an address of it "
+        "that "
+        "this machine knows, as --rendezvous=tcp://NAME:{}",
+        host, port, ::gai_strerror(code), port);
+  }
   return {found, &::freeaddrinfo};
 }
 

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <thread>
 
 #include "atoll/data/evaluation.h"
 #include "atoll/data/testing.h"
@@ -84,42 +82,59 @@ TEST(Loader, ResumedAtAnyMicroBatchGoesOnAsIfUninterrupted) {
   }
 }
 
+// Counts the reads from another source.
+class CountingSource final : public TokenSource {
+ public:
+  explicit CountingSource(const TokenSource& of) : of_(of) {}
+  std::string name() const override { return "counting"; }
+  std::int64_t num_tokens() const override { return of_.num_tokens(); }
+  void copy(std::int64_t begin, std::span<std::int32_t> out) const override {
+    of_.copy(begin, out);
+    ++reads_;
+    reads_.notify_all();
+  }
+  int reads() const { return reads_; }
+  void wait_for_reads(int wanted) const {
+    for (int seen = reads_; seen < wanted; seen = reads_) reads_.wait(seen);
+  }
+
+ private:
+  const TokenSource& of_;
+  mutable std::atomic<int> reads_{0};
+};
+
+// Lets a thread that has something to do get on with it: as long as another loader takes for fifty
+// batches that it must wait for.
+void let_threads_run() {
+  const TokenVector tokens("clock", counting(100));
+  Loader clock(tokens, Sampler(1, 100, kT), {.prefetch = 1});
+  for (int i = 0; i < 50; ++i) clock.next();
+}
+
 TEST(Loader, BatchStaysUntouchedUntilTheNextCall) {
-  const TokenVector source("test", counting(300));
+  const TokenVector tokens("test", counting(300));
+  const CountingSource source(tokens);
   Loader loader(source, Sampler(9, 300, kT), {.prefetch = 1});
   for (int i = 0; i < 20; ++i) {
     const Batch batch = loader.next();
     const std::vector<std::int32_t> before = values(batch.tokens);
-    std::this_thread::sleep_for(std::chrono::microseconds(500));
+    source.wait_for_reads(i + 2);
+    let_threads_run();
     EXPECT_EQ(values(batch.tokens), before);
   }
 }
 
-// Counts its reads.
-class CountingSource final : public TokenSource {
- public:
-  std::string name() const override { return "counting"; }
-  std::int64_t num_tokens() const override { return 100; }
-  void copy(std::int64_t /*begin*/, std::span<std::int32_t> out) const override {
-    std::fill(out.begin(), out.end(), 1);
-    ++reads_;
-  }
-  int reads() const { return reads_; }
-
- private:
-  mutable std::atomic<int> reads_{0};
-};
-
 TEST(Loader, ReadsPrefetchBatchesAheadOfTheOneInUse) {
+  const TokenVector tokens("test", counting(100));
   for (const int prefetch : {1, 3}) {
-    const CountingSource source;
+    const CountingSource source(tokens);
     Loader loader(source, Sampler(1, 100, kT), {.prefetch = prefetch});
-    loader.next();
-    for (int wait_ms = 0; source.reads() < 1 + prefetch && wait_ms < 60'000; ++wait_ms) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 20; ++i) {
+      loader.next();
+      source.wait_for_reads(i + 1 + prefetch);
+      let_threads_run();  // and no further
+      EXPECT_EQ(source.reads(), i + 1 + prefetch);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // and no further
-    EXPECT_EQ(source.reads(), 1 + prefetch);
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "atoll/optim/matrix_parts.h"
 #include "atoll/parallel/param_ranges.h"
@@ -24,9 +26,10 @@ class Collector final : public nn::ParamVisitor {
 
  private:
   template <typename T>
-  static void add(std::vector<T*>& to, T* item) {
-    if (std::find(to.begin(), to.end(), item) == to.end()) to.push_back(item);
+  void add(std::vector<T*>& to, T* item) {
+    if (seen_.insert(item).second) to.push_back(item);
   }
+  std::unordered_set<const void*> seen_;
 };
 
 // A parameter's elements, and those up to the next cache line.
@@ -113,14 +116,15 @@ void FlatLayout::note_parts(std::size_t param, std::size_t first_range) {
 
 void FlatLayout::make_buckets(const nn::Model& model) {
   // First one a stage: the parameters that it is the first to use.
+  std::unordered_map<const nn::Param*, std::size_t> numbers;  // of those that are trained
+  for (std::size_t i = 0; i < num_trained_; ++i) numbers.emplace(params_[i], i);
   std::vector<std::set<std::size_t>> users(num_trained_);
   for (std::size_t stage = 0; stage < model.stages.size(); ++stage) {
     Collector collector;
     model.stages[stage]->visit(collector);
     for (const nn::Param* param : collector.params) {
-      const auto at = std::find(params_.begin(), params_.end(), param) - params_.begin();
-      if (static_cast<std::size_t>(at) < num_trained_)
-        users[static_cast<std::size_t>(at)].insert(stage);
+      const auto at = numbers.find(param);
+      if (at != numbers.end()) users[at->second].insert(stage);
     }
   }
   struct Unit {
@@ -184,9 +188,11 @@ std::vector<std::int64_t> FlatLayout::cut(std::int64_t begin, std::int64_t end) 
   const bool agrees = options_.whole_matrices && !matrix_parts_.empty();
   std::vector<Point> points;
   std::int64_t before = 0;
-  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+  const auto first = std::partition_point(  // they are in the order of their elements
+      ranges_.begin(), ranges_.end(), [&](const auto& range) { return range.begin < begin; });
+  for (auto i = static_cast<std::size_t>(first - ranges_.begin()); i < ranges_.size(); ++i) {
     const optim::ParamRange& range = ranges_[i];
-    if (range.begin < begin || range.begin >= end) continue;
+    if (range.begin >= end) break;
     const std::int64_t count = agrees ? first_counts_[i] : range.count;
     const bool whole = options_.whole_matrices && range.matrix;
     const std::int64_t step = whole ? std::max(count, range.count) : kBlockElements;

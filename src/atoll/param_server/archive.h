@@ -81,6 +81,7 @@ class Reader {
   template <typename T>
   requires requires(Reader& reader, T& value) { fields(reader, value); }
   void operator()(T& value) { fields(*this, value); }
+  bool is_at_end() const { return text_.empty(); }
   /// Throws unless all bytes were read.
   void end() const {
     if (!text_.empty()) throw damaged_error("{} bytes too many in a message", text_.size());

@@ -60,7 +60,7 @@ void SliceState::load(const Load& load) {
   std::fill(next_.begin(), next_.end(), load.step);
   version_ = load.step;
   updates_ = load.updates;
-  summed_ = 0;
+  summed_ = taken_for_zero_ = 0;
   waiting_.clear();
   sum_.reset();
   gathered_ = skipped_ = 0;
@@ -210,7 +210,7 @@ void SliceState::update(std::int64_t step, const Update& update) {
   if (!update.is_skipped) updates_ = step + 1;
   visible_.clear();
   ++version_;
-  summed_ = 0;
+  summed_ = taken_for_zero_ = 0;
 }
 
 void SliceState::apply(std::int64_t step_number, double lr, double scale) {
@@ -337,6 +337,8 @@ std::string SliceState::encode() const {
   if (sum_) writer(sum_->step), writer(sum_->squares), writer(sum_->losses);
   writer(gathered_), writer(skipped_), writer(gathered_lr_);
   writer(pulled_), writer(is_restored_);
+  // Seldom there: the disks of earlier versions have none.
+  if (taken_for_zero_ > 0) writer(taken_for_zero_);
   return writer.take();
 }
 
@@ -375,6 +377,8 @@ void SliceState::decode(const std::string& bytes) {
   }
   reader(gathered_), reader(skipped_), reader(gathered_lr_);
   reader(pulled_), reader(is_restored_);
+  taken_for_zero_ = 0;
+  if (!reader.is_at_end()) reader(taken_for_zero_);
   reader.end();
   visible_.clear();
   is_loaded_ = true;
@@ -395,9 +399,9 @@ std::int64_t SliceState::skip_lost(std::int64_t lane, std::int64_t step) {
 // updates that nobody can make any more: how they were made was told to this slice alone.
 std::int64_t SliceState::lose_updates(std::int64_t version) {
   if (version <= version_) return 0;
-  const std::int64_t lost = (version - version_) * std::ssize(next_);
+  const std::int64_t lost = (version - version_) * std::ssize(next_) - taken_for_zero_;
   version_ = version;
-  summed_ = 0;
+  summed_ = taken_for_zero_ = 0;
   waiting_.clear();
   // Workers that have not heard the sum of the step before yet need it for the other slices.
   if (!has_sum(version - 1)) sum_.reset();
@@ -418,6 +422,7 @@ std::int64_t SliceState::lose_contribution(std::int64_t lane, std::int64_t step)
         .scale = 1,
         .loss = 0,
         .data = std::string(gradients_.bytes(), '\0')});
+  ++taken_for_zero_;
   return lost + 1;
 }
 

@@ -114,8 +114,10 @@ class SliceState {
   std::vector<std::int64_t> next_;  // of each lane
   std::int64_t updates_ = 0;        // of the optimizer
   // bsp
-  std::int64_t version_ = 0;                     // steps whose updates are made
-  std::int64_t summed_ = 0;                      // lanes
+  std::int64_t version_ = 0;  // steps whose updates are made
+  std::int64_t summed_ = 0;   // lanes
+  // Contributions to the step after these that were lost: lose_contribution() has counted them.
+  std::int64_t taken_for_zero_ = 0;
   std::map<std::int64_t, std::string> waiting_;  // contributions of later lanes
   std::vector<double> losses_;
   std::optional<Sum> sum_;  // the last one

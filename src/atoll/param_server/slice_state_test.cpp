@@ -211,6 +211,33 @@ TEST_F(SliceStates, WhatADiskDidNotHaveIsCountedAsLost) {
   EXPECT_TRUE(summed.has_sum(2));
 }
 
+// A contribution that is taken for zero is counted then; where its whole step is lost later, the
+// others of the step are counted, on the server's copy too.
+TEST_F(SliceStates, EachPushIsCountedAsLostOnce) {
+  SliceState state = make(Consistency::kBsp);
+  state.set_restored();
+  EXPECT_EQ(state.lose_contribution(1, 0), 1);
+  EXPECT_EQ(state.lose_contribution(1, 0), 0) << "asked again";
+  SliceState copy = make(Consistency::kBsp);
+  copy.decode(state.encode());
+  for (SliceState* one : {&state, &copy}) {
+    EXPECT_EQ(one->skip_lost(0, 2), 2 + 3) << "the rest of the step, and the next one";
+    EXPECT_EQ(one->lose_contribution(2, 3), 3 + 1);
+  }
+  EXPECT_EQ(state.encode(), copy.encode());
+}
+
+TEST_F(SliceStates, WhatALaterUpdateTookForZeroIsNoPushOfTheNextStep) {
+  SliceState state = make(Consistency::kBsp);
+  state.set_restored();
+  EXPECT_EQ(state.lose_contribution(0, 0), 1);
+  state.push(push(1, 0, 1));
+  state.push(push(2, 0, 1));
+  ASSERT_TRUE(state.can_update(0));
+  state.update(0, {.is_given = true, .lr = 1, .scale = 1});
+  EXPECT_EQ(state.skip_lost(0, 2), 3);
+}
+
 // A disk may have been written at any moment of a step: before its pushes, between them, or between
 // the last one and the update. Whoever speaks of the next step has had the update.
 TEST_F(SliceStates, GoOnFromADiskOfAnyMomentOfAStep) {

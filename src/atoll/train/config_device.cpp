@@ -1,17 +1,13 @@
 #include "atoll/train/config_device.h"
 
 #include "atoll/base/error.h"
+#include "atoll/train/rules.h"
 
 namespace atl::train {
 
 namespace {
 
 constexpr std::int64_t kMib = 1 << 20;
-
-std::string named(const Settings& settings, const char* key) {
-  const Setting& setting = settings.find(key);
-  return fmt::format("{} ({}, {})", key, to_toml(setting.value()), setting.origin);
-}
 
 // One feature that kernels or collectives of GPU memory lack.
 struct Lacking {
@@ -20,9 +16,29 @@ struct Lacking {
   const char* remedy;
 };
 
+void add_debug(SettingRegistry& settings, DeviceSettings& d) {
+  settings.group("device.fake", "For tests of atoll itself: the GPU that the CPU plays.",
+                 Scope::kHost);
+  settings
+      .add("device.fake_order", &d.fake_order,
+           "The order in which streams, blocks and threads run, of those that a GPU may choose. "
+           "Changes no bit.",
+           between(0, 0x1p53))
+      .only_with("device.kind", "fake_cuda");
+  settings
+      .add("device.fake_memory_mib", &d.fake_memory_mib, "MiB of its memory.", between(1, 1 << 20))
+      .only_with("device.kind", "fake_cuda");
+  settings
+      .add("device.fake_lost_after", &d.fake_lost_after,
+           "Kernels that run before it answers no more, as a GPU that is lost; 0: never.",
+           at_least(0))
+      .only_with("device.kind", "fake_cuda");
+}
+
 }  // namespace
 
-void add_device(Settings& settings, DeviceSettings& d) {
+void add_device(SettingRegistry& settings, DeviceSettings& d) {
+  const Values kGpu = {"cuda", "auto", "fake_cuda"};
   settings.group("device", "What the run computes on.", Scope::kHost);
   settings.add("device.kind", &d.kind,
                "cpu. cuda: an NVIDIA GPU, of several ranks on a machine one each: docs/gpus.md; "
@@ -30,47 +46,51 @@ void add_device(Settings& settings, DeviceSettings& d) {
                "cpu. fake_cuda: for tests of atoll itself, a GPU that the CPU plays, thousands of "
                "times slower.",
                one_of({"cpu", "cuda", "auto", "fake_cuda"}));
-  settings.add("device.index", &d.index,
-               "device.kind = cuda: which GPU, as CUDA counts those that the process sees; -1: the "
-               "first, and of several ranks on a machine each the next. Two ranks on one GPU are "
-               "refused.",
-               between(-1, 1023));
-  settings.add("device.fake_order", &d.fake_order,
-               "device.kind = fake_cuda: the order in which streams, blocks and threads run, of "
-               "those that a GPU may choose. Changes no bit.",
-               between(0, 0x1p53));
-  settings.add("device.fake_memory_mib", &d.fake_memory_mib,
-               "device.kind = fake_cuda: MiB of its memory.", between(1, 1 << 20));
-  settings.add("device.fake_lost_after", &d.fake_lost_after,
-               "device.kind = fake_cuda: kernels that run before it answers no more, as a GPU that "
-               "is lost; 0: never.",
-               at_least(0));
+  settings
+      .add("device.index", &d.index,
+           "device.kind = cuda: which GPU, as CUDA counts those that the process sees; -1: the "
+           "first, and of several ranks on a machine each the next. Two ranks on one GPU are "
+           "refused.",
+           between(-1, 1023))
+      .only_with("device.kind", {"cuda", "auto"});
   settings.add("device.threads", &d.threads,
                "CPU threads; 0 takes every CPU this process may use. Changes no bit of the result.",
                between(0, 1024));
-  settings.add(
-      "device.bf16", &d.bf16,
-      "train.dtype = bf16 on a CPU: what multiplies two bf16 matrices. f32: arithmetic in f32 on "
-      "widened pieces. library: oneDNN with the CPU's own bf16 instructions (AVX-512 BF16, "
-      "AMX). amx: our own tiles on AMX. auto: what a measurement of some milliseconds "
-      "finds fastest when the run begins; it goes on so. Sums run in f32 in each, in "
-      "another order; set it where several runs shall have the same bits.",
-      one_of({"auto", "f32", "library", "amx"}));
-  settings.add("device.attention", &d.attention,
-               "On a GPU, what carries out attention. own: our own kernels. cudnn: cuDNN, on GPUs "
-               "of compute capability 9.0 (H100, H200), for train.dtype = bf16, data.packing = "
-               "stream and no sliding window; it sums in another order.",
-               one_of({"own", "cudnn"}));
-  settings.add(
-      "device.attention_mib", &d.attention_mib,
-      "device.attention = cudnn: MiB of workspace that the gradient of attention may take, "
-      "which grows as the square of train.context. Sequences go through it as many at once "
-      "as fit.",
-      between(1, 1 << 20));
-  settings.add("device.graphs", &d.graphs,
-               "On one GPU: queue a micro-batch's forward and backward pass as one CUDA graph. For "
-               "small models, whose kernels are done before the host has queued the next one. "
-               "Changes no bit.");
+  settings
+      .add("device.bf16", &d.bf16,
+           "train.dtype = bf16 on a CPU: what multiplies two bf16 matrices. f32: arithmetic in f32 "
+           "on widened pieces. library: oneDNN with the CPU's own bf16 instructions (AVX-512 BF16, "
+           "AMX). amx: our own tiles on AMX. auto: what a measurement of some milliseconds finds "
+           "fastest when the run begins; it goes on so. Sums run in f32 in each, in another order; "
+           "set it where several runs shall have the same bits.",
+           one_of({"auto", "f32", "library", "amx"}))
+      .only_with("device.kind", {"cpu", "auto"});
+  settings
+      .add("device.attention", &d.attention,
+           "On a GPU, what carries out attention. own: our own kernels. cudnn: cuDNN, on GPUs of "
+           "compute capability 9.0 (H100, H200), for train.dtype = bf16, data.packing = stream and "
+           "no sliding window; it sums in another order.",
+           one_of({"own", "cudnn"}))
+      .only_with("device.kind", kGpu)
+      .needs("train.dtype", "bf16")
+      .needs("data.packing", "stream", "cuDNN's attention would cross documents");
+  settings
+      .add("device.attention_mib", &d.attention_mib,
+           "device.attention = cudnn: MiB of workspace that the gradient of attention may take, "
+           "which grows as the square of train.context. Sequences go through it as many at once as "
+           "fit.",
+           between(1, 1 << 20))
+      .only_with("device.kind", kGpu)
+      .only_with("device.attention", "cudnn");
+  settings
+      .add("device.graphs", &d.graphs,
+           "On one GPU: queue a micro-batch's forward and backward pass as one CUDA graph. For "
+           "small models, whose kernels are done before the host has queued the next one. Changes "
+           "no bit.")
+      .only_with("device.kind", kGpu)
+      .not_beside("train.exact",
+                  "that sums the gradients of each micro-batch by itself, through the host");
+  add_debug(settings, d);
 }
 
 void refuse_on_gpu(const TrainConfig& config) {
@@ -87,72 +107,8 @@ void refuse_on_gpu(const TrainConfig& config) {
   }
 }
 
-namespace {
-
-// cuDNN leaves these to our own kernels, and a run of them alone would not do what is asked.
-void validate_attention(const TrainConfig& config, const Settings& s) {
-  if (config.device.attention != "cudnn") return;
-  const auto needs = [&](const char* key, bool is_so, const char* wanted) {
-    if (is_so) return;
-    throw user_error("{} needs {}, and {}; set it so, or device.attention=own",
-                     named(s, "device.attention"), wanted, named(s, key));
-  };
-  needs("train.dtype", config.train.dtype == "bf16", "train.dtype=bf16");
-  needs("data.packing", config.data.packing == "stream",
-        "data.packing=stream, as cuDNN's attention would cross documents");
-}
-
-}  // namespace
-
-void validate_device(const TrainConfig& config, const Settings& s) {
-  const DeviceChoice choice = device_choice_named(config.device.kind);
-  const auto only_with = [&](std::initializer_list<const char*> keys, bool chosen,
-                             const char* meaning) {
-    for (const char* key : keys) {
-      if (chosen || s.find(key).is_default()) continue;
-      throw user_error("{} is for {}, and {}; remove it", named(s, key), meaning,
-                       named(s, "device.kind"));
-    }
-  };
-  only_with({"device.index"}, choice == DeviceChoice::kCuda || choice == DeviceChoice::kAuto,
-            "device.kind=cuda");
-  only_with({"device.fake_order", "device.fake_memory_mib", "device.fake_lost_after"},
-            choice == DeviceChoice::kFakeCuda, "device.kind=fake_cuda");
-  const bool is_gpu = choice == DeviceChoice::kCuda || choice == DeviceChoice::kFakeCuda;
-  only_with({"device.bf16"}, !is_gpu, "products of a CPU");
-  only_with({"device.attention", "device.attention_mib", "device.graphs"},
-            choice != DeviceChoice::kCpu, "a GPU");
-  if (config.device.attention == "own" && !s.find("device.attention_mib").is_default()) {
-    throw user_error("{} is for device.attention=cudnn, and {}; remove it",
-                     named(s, "device.attention_mib"), named(s, "device.attention"));
-  }
-  validate_attention(config, s);
-  if (config.train.fp8 != "off" && config.train.dtype != "bf16") {
-    throw user_error("{} is for train.dtype=bf16, and {}; set it so, or leave train.fp8 out",
-                     named(s, "train.fp8"), named(s, "train.dtype"));
-  }
-  only_with({"comm.gpu"}, choice == DeviceChoice::kCuda || choice == DeviceChoice::kAuto,
-            "device.kind=cuda");
-  if (config.comm.gpu_sums == "nccl") {
-    if (config.comm.gpu != "nccl") {
-      throw user_error("{} is a sum that NCCL makes, and {}; set comm.gpu=nccl, or remove it",
-                       named(s, "comm.gpu_sums"), named(s, "comm.gpu"));
-    }
-    if (config.train.exact) {
-      throw user_error(
-          "{} does not go together with {}: NCCL adds in an order that hangs on the number of "
-          "ranks "
-          "and on how they are linked; leave one out",
-          named(s, "comm.gpu_sums"), named(s, "train.exact"));
-    }
-  }
-  if (config.device.graphs && config.train.exact) {
-    throw user_error(
-        "{} does not go together with {}, which sums the gradients of each micro-batch by itself, "
-        "through the host; leave one out",
-        named(s, "device.graphs"), named(s, "train.exact"));
-  }
-  if (is_gpu) refuse_on_gpu(config);
+void validate_device(const TrainConfig& config, const Settings& settings) {
+  rules().check(config, settings, "device.");
 }
 
 DeviceKind kind_of(const DeviceSettings& device) {

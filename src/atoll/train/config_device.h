@@ -5,11 +5,13 @@
 
 namespace atl::train {
 
-/// Registers device.*.
-void add_device(Settings& settings, DeviceSettings& device);
+class SettingRegistry;
 
-/// Checks device.* and, where device.kind names a GPU, what a run on one cannot do yet. Throws
-/// Error(kUser).
+/// Registers device.*.
+void add_device(SettingRegistry& settings, DeviceSettings& device);
+
+/// Throws Error(kUser) where device.* are refused: for commands that have no other settings of a
+/// run.
 void validate_device(const TrainConfig& config, const Settings& settings);
 
 /// Whose memory is planned: a GPU's where device.kind is cuda or fake_cuda. Whoever has opened a
@@ -20,7 +22,7 @@ DeviceKind kind_of(const DeviceSettings& device);
 ChosenDevice chosen_device(const DeviceSettings& device, int index, int threads);
 
 /// Throws Error(kUser) naming what of `config` a run on a GPU cannot do yet. For device.kind =
-/// auto, once a GPU was found; else validate_device has done so.
+/// auto, once a GPU was found; else the rules have done so.
 void refuse_on_gpu(const TrainConfig& config);
 
 }  // namespace atl::train

@@ -1,23 +1,40 @@
 #include "atoll/train/config_experts.h"
 
 #include "atoll/base/error.h"
+#include "atoll/train/config_groups.h"
+#include "atoll/train/rules.h"
 
 namespace atl::train {
 
-void add_expert_shape(Settings& settings, ModelSettings& m) {
-  settings.add("model.num_experts", &m.num_experts,
-               "mixtral and qwen3_moe: experts in place of each MLP; 0: 8.", at_least(0));
-  settings.add("model.num_experts_per_tok", &m.num_experts_per_tok,
-               "mixtral and qwen3_moe: experts that each token goes through; 0: 2.", at_least(0));
-  settings.add("model.moe_intermediate_size", &m.moe_intermediate_size,
-               "qwen3_moe: width inside an expert; 0: model.intermediate_size, which is that of "
-               "mixtral's experts.",
-               at_least(0));
-  settings.add("model.norm_topk_prob", &m.norm_topk_prob,
-               "qwen3_moe: divide the weights of a token's experts by their sum, as mixtral does.");
+void add_expert_shape(SettingRegistry& settings, ModelSettings& m) {
+  settings
+      .add("model.num_experts", &m.num_experts, "Experts in place of each MLP; 0: 8.", at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .only_with("model.family", {"mixtral", "qwen3_moe"});
+  settings
+      .add("model.num_experts_per_tok", &m.num_experts_per_tok,
+           "Experts that each token goes through; 0: 2.", at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .only_with("model.family", {"mixtral", "qwen3_moe"});
+  settings
+      .add("model.moe_intermediate_size", &m.moe_intermediate_size,
+           "Width inside an expert; 0: model.intermediate_size, which is that of mixtral's "
+           "experts.",
+           at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .only_with("model.family", "qwen3_moe");
+  settings
+      .add("model.norm_topk_prob", &m.norm_topk_prob,
+           "Divide the weights of a token's experts by their sum, as mixtral does.")
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .only_with("model.family", "qwen3_moe");
 }
 
-void add_experts(Settings& settings, ExpertSettings& e) {
+void add_experts(SettingRegistry& settings, ExpertSettings& e) {
   settings.group("moe", "Training of models with experts: docs/mixture-of-experts.md.");
   settings.add("moe.balance_loss", &e.balance_loss,
                "Weight of the load-balance loss, which draws tokens to experts that have few; -1: "
@@ -28,10 +45,8 @@ void add_experts(Settings& settings, ExpertSettings& e) {
   settings
       .add("moe.capacity_factor", &e.capacity_factor,
            "Tokens that an expert takes of a micro-batch at most, over an even share (rounded up): "
-           "the "
-           "first in their order; the others go without this expert, and are counted. 0: it takes "
-           "all that come. "
-           "Evaluation and generation always take all.",
+           "the first in their order; the others go without this expert, and are counted. 0: it "
+           "takes all that come. Evaluation and generation always take all.",
            between(0, 1e6))
       .fixed();
   settings.known_elsewhere_as("moe.balance_loss",

@@ -4,10 +4,12 @@
 
 namespace atl::train {
 
+class SettingRegistry;
+
 /// Registers model.* keys of families with experts; the group "model" is the present one.
-void add_expert_shape(Settings& settings, ModelSettings& model);
+void add_expert_shape(SettingRegistry& settings, ModelSettings& model);
 /// Registers moe.*.
-void add_experts(Settings& settings, ExpertSettings& experts);
+void add_experts(SettingRegistry& settings, ExpertSettings& experts);
 
 /// Whether a new model of this family has experts.
 bool has_experts(const std::string& family);

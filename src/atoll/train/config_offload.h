@@ -5,12 +5,10 @@
 
 namespace atl::train {
 
-/// Registers offload.*.
-void add_offload(Settings& settings, OffloadSettings& offload);
+class SettingRegistry;
 
-/// Throws Error(kUser) naming both settings where state in a file does not go together with another
-/// setting.
-void validate_offload(const TrainConfig& config, const Settings& settings);
+/// Registers offload.*.
+void add_offload(SettingRegistry& settings, OffloadSettings& offload);
 
 /// What offload.* means for a rank of so many. Throws Error(kUser) where ranks and settings do not
 /// fit.

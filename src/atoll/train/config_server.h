@@ -6,12 +6,10 @@
 
 namespace atl::train {
 
-/// Registers sync.*.
-void add_sync(Settings& settings, SyncSettings& sync);
+class SettingRegistry;
 
-/// Throws Error(kUser) naming both settings where parameter servers do not go together with
-/// another setting.
-void validate_servers(const TrainConfig& config, const Settings& settings);
+/// Registers sync.*.
+void add_sync(SettingRegistry& settings, SyncSettings& sync);
 
 /// How a worker of this run reaches and knows servers and scheduler.
 param_server::LinkOptions link_of(const SyncSettings& sync);

@@ -260,7 +260,7 @@ TEST_F(FineTuning, ASettingWithoutMeaningIsRefused) {
   EXPECT_THAT(refused({"--lora.rank=4"}), HasSubstr("model.from"));
   EXPECT_THAT(refused({"--lora.alpha=4"}), HasSubstr("lora.rank"));
   EXPECT_THAT(refused({"--optim.masters=stochastic"}), HasSubstr("train.dtype"));
-  EXPECT_THAT(refused({"--optim.momentum=0.5"}), HasSubstr("muon and sgd"));
+  EXPECT_THAT(refused({"--optim.momentum=0.5"}), HasSubstr("muon or sgd"));
   EXPECT_THAT(refused({"--optim.kind=sgd", "--optim.beta1=0.5"}), HasSubstr("optim.beta1"));
   EXPECT_THAT(refused({"--data.weights=1"}), HasSubstr("data.shards"));
   EXPECT_THAT(refused({"--model.sliding_window=8"}), HasSubstr("mistral"));

@@ -117,14 +117,15 @@ TEST_F(GpuGraphs, GoOnInARunWithoutThem) {
 
 TEST_F(GpuGraphs, AreRefusedByNameWhereTheyCannotBe) {
   const Settings graphs = {"--device.graphs=true"};
-  EXPECT_THAT(error_of([&] { on_cpu("refused", small(graphs)); }, ErrorKind::kUser),
-              AllOf(HasSubstr("device.graphs"), HasSubstr("is for a GPU")));
+  EXPECT_THAT(
+      error_of([&] { on_cpu("refused", small(graphs)); }, ErrorKind::kUser),
+      AllOf(HasSubstr("device.graphs"), HasSubstr("is for device.kind cuda, auto or fake_cuda")));
   EXPECT_THAT(error_of([&] { on_gpu("refused", small(graphs), 2); }, ErrorKind::kUser),
               AllOf(HasSubstr("device.graphs"), HasSubstr("2 ranks"), HasSubstr("leave it out")));
-  EXPECT_THAT(
-      error_of([&] { on_gpu("refused", small(with(graphs, {"--train.exact=true"}))); },
-               ErrorKind::kUser),
-      AllOf(HasSubstr("device.graphs"), HasSubstr("train.exact"), HasSubstr("leave one out")));
+  EXPECT_THAT(error_of([&] { on_gpu("refused", small(with(graphs, {"--train.exact=true"}))); },
+                       ErrorKind::kUser),
+              AllOf(HasSubstr("device.graphs"), HasSubstr("train.exact"),
+                    HasSubstr("set device.graphs=false")));
 }
 
 TEST_F(GpuGraphs, AGpuThatIsLostWithinOneKeepsTheCheckpoint) {

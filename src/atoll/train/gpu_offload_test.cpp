@@ -69,13 +69,13 @@ TEST_F(GpuOffload, RefusesWhatItCannotDo) {
               HasSubstr("offload.dir"));
   EXPECT_THAT(
       error_of([&] { on_cpu("bad", small({"--offload.optimizer=host"})); }, ErrorKind::kUser),
-      AllOf(HasSubstr("offload.optimizer"), HasSubstr("computes on a CPU")));
+      AllOf(HasSubstr("offload.optimizer"), HasSubstr("needs device.kind cuda or fake_cuda")));
   EXPECT_THAT(error_of(
                   [&] {
                     on_gpu("bad", small({"--offload.optimizer=file", "--offload.params=file"}));
                   },
                   ErrorKind::kUser),
-              AllOf(HasSubstr("offload.params"), HasSubstr("nothing that a GPU can do yet")));
+              AllOf(HasSubstr("offload.params"), HasSubstr("set device.kind=cpu")));
 }
 
 }  // namespace

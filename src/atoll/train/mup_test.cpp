@@ -213,7 +213,7 @@ TEST_F(MupRun, IsRefusedBesideWhatHasNoRule) {
               HasSubstr("model.mup_base_width"));
   EXPECT_THAT(plain({"--model.parametrisation=mup", "--model.mup_base_width=8"}),
               HasSubstr("model.mup_base_head_dim"));
-  EXPECT_THAT(plain({"--model.mup_base_width=8"}), HasSubstr("not chosen"));
+  EXPECT_THAT(plain({"--model.mup_base_width=8"}), HasSubstr("needs model.parametrisation mup"));
 }
 
 TEST_F(MupRun, StaysWhatItWasBegunWith) {

@@ -29,8 +29,9 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
   options.build.device = device_->kind();
   if (is_gpu(*device_)) check_attention(config_, options.model);
+  check_parameters(config_, options, *device_, ranks.world());
   state_ = std::make_unique<TrainState>(options);
-  check_memory_of(*device_, state_->memory().total_bytes(), ranks.world());
+  check_state(config_, *state_, *device_, ranks.world());
   if (options.offload.optimizer && options.offload.directory.empty()) {
     check_memory(state_->file_memory().total_bytes(), ranks.world());
   }

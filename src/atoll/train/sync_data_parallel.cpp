@@ -219,6 +219,7 @@ void DataParallelSync::finish(TrainOutcome& outcome) {
   if (run_.saver.saved_step() != run_.position.step || moves_without_step()) {
     run_.saver.save(ranks, run_.to_save(), timeline);
   }
+  saved_last();
   // Whoever sends a signal may not wait for an evaluation; the same command makes up for it.
   outcome.signal = run_.stop->agreed(ranks);
   if (outcome.signal != 0) stopped();
@@ -230,6 +231,7 @@ void DataParallelSync::finish(TrainOutcome& outcome) {
   if (outcome.signal == 0) evaluations_.tell_best();
   if (outcome.signal == 0 && has_finished()) run_.reporter.finished(run_.position.step);
   run_.trace.end(ranks, run_.position.step - run_.first_step);
+  stay();
 }
 
 }  // namespace atl::train

@@ -37,9 +37,13 @@ class DataParallelSync : public Sync {
   virtual bool is_left_to_end() const;
   // Whether the model may have changed since its last step.
   virtual bool moves_without_step() const { return false; }
-  // Notes a step before it is counted; the end by a signal; other ranks.
+  // Called with each step before it is counted.
   virtual void stepped(const StepResult& /*result*/) {}
+  // Called at the end: when the last checkpoint is saved, after a signal, and when all is done.
+  virtual void saved_last() {}
   virtual void stopped() {}
+  virtual void stay() {}
+  // Called when ranks meet to regroup, and when they have.
   virtual void check_ranks(const std::vector<Hello>& /*hellos*/) const {}
   virtual void regrouped() {}
 

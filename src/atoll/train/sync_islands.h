@@ -25,7 +25,11 @@ class IslandSync final : public DataParallelSync {
   bool is_left_to_end() const override { return false; }
   bool moves_without_step() const override { return true; }
   void stepped(const StepResult& result) override;
+  void saved_last() override { rounds_->tell_saved(); }
   void stopped() override { rounds_->leave("it was stopped"); }
+  void stay() override {
+    rounds_->stay([this] { return run_.stop->here() != 0; });
+  }
   void check_ranks(const std::vector<Hello>& hellos) const override;
   void regrouped() override;
 

@@ -337,7 +337,7 @@ StudyOutcome run_study(const Study& study, const std::string& program,
 
 std::unique_ptr<Study> open_study(const fs::path& dir, const std::vector<std::string>& more) {
   // A tuner that was killed in its first moments leaves a study to begin, and no store.
-  const bool has_files = path_exists(dir / kStudyToml) && !path_exists(dir / kWorkerFile);
+  const bool has_files = has_tuner_files(dir);
   if (!has_files || has_begun(dir)) read_study(dir);  // says what is wrong where there is none
   if (!has_files) {
     throw user_error(

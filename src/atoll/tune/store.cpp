@@ -226,6 +226,12 @@ bool has_begun(const fs::path& dir) {
   return path_exists(dir / kStudyFile);
 }
 
+// A tuner makes the folder of its trials before it writes anything.
+bool has_tuner_files(const fs::path& dir) {
+  return path_exists(dir / kStudyToml) && !path_exists(dir / kWorkerFile) &&
+         (has_begun(dir) || path_exists(dir / kTrials));
+}
+
 StudyContent read_study(const fs::path& dir) {
   const fs::path path = dir / kStudyFile;
   if (!has_begun(dir)) {
@@ -233,14 +239,26 @@ StudyContent read_study(const fs::path& dir) {
       throw user_error("{} is the directory of a worker (`atoll tune work`), not of a study",
                        dir.string());
     }
-    if (path_exists(dir / kStudyToml)) {
+    if (has_tuner_files(dir)) {
       throw user_error("the study in {0} has no trial yet; `atoll tune resume {0}` begins it",
                        dir.string());
+    }
+    if (path_exists(dir / kStudyToml)) {
+      const std::string file = (dir / kStudyToml).string();
+      throw user_error(
+          "{} has a file {}, and no study: if that is a study file, its study is in the directory "
+          "that it names as study.dir, and `atoll tune {}` begins it or goes on",
+          dir.string(), kStudyToml, file);
     }
     if (path_exists(dir / kTrials)) {
       throw user_error(
           "the tuner of {} was killed before it wrote anything; give the `atoll tune` command that "
           "began it again",
+          dir.string());
+    }
+    if (path_exists(dir) && !directory_exists(dir)) {
+      throw user_error(
+          "{} is a file, and a study is a directory; give the study.dir of `atoll tune`",
           dir.string());
     }
     throw user_error("there is no study in {}{}; give the study.dir of `atoll tune`", dir.string(),

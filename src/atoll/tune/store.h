@@ -25,6 +25,10 @@ inline constexpr const char* kWorkerFile = "study.identity";
 /// beside the settings, and then nothing was decided.
 bool has_begun(const std::filesystem::path& dir);
 
+/// Whether a tuner has written to `dir` what resumes its study. Any directory may have a
+/// study.toml.
+bool has_tuner_files(const std::filesystem::path& dir);
+
 /// An event and when it was written.
 struct LoggedEvent {
   double unix_seconds = 0;

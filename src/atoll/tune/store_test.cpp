@@ -15,6 +15,7 @@ namespace atl::tune {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class Store : public ::testing::Test {
@@ -118,6 +119,10 @@ TEST_F(Store, ThatIsNotThereIsDescribedByWhatIs) {
     return std::string();
   };
   EXPECT_THAT(why(), HasSubstr("there is no study in " + dir_.string()));
+  write_file(dir_ / kStudyToml, "");
+  EXPECT_THAT(why(), AllOf(HasSubstr(dir_.string() + " has a file study.toml, and no study"),
+                           HasSubstr("`atoll tune " + (dir_ / kStudyToml).string() + "` begins")));
+  fs::remove(dir_ / kStudyToml);
   fs::create_directory(dir_ / "trials");
   EXPECT_THAT(why(), HasSubstr("give the `atoll tune` command that began it again"));
   write_file(dir_ / kStudyToml, "");

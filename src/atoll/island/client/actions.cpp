@@ -291,11 +291,20 @@ void Client::State::perform(const Halt& halt) {
     return;
   }
   if (member->outer_step() < member->newest().outer_step) log::warning("{}", halt.why);
-  if (session) session->finish(1000);
   {
     const std::lock_guard lock(mutex);
     is_finished = true;
     ++num_news;
+  }
+  changed.notify_all();
+}
+
+void Client::State::perform(const Part& part) {
+  if (!part.why.empty()) log::warning("{}", part.why);
+  if (session) session->finish(1000);
+  {
+    const std::lock_guard lock(mutex);
+    has_parted = true;
   }
   changed.notify_all();
 }

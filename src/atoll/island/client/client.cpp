@@ -50,7 +50,8 @@ Client::State::State(const ClientOptions& given, OuterState& state, RankExchange
                                .address = options.address,
                                .relay_token = exchange.relay_token(),
                                .peer_token = exchange.peer_token(),
-                               .give_up_after = options.give_up_after_s},
+                               .give_up_after = options.give_up_after_s,
+                               .has_final_state = options.has_final_model},
                  start_of(outer, std::move(holds), in_round));
   connects_at = Clock::now();
   machine = std::thread([this] { run_machine(); });
@@ -308,6 +309,18 @@ void Client::leave(const std::string& why) {
   std::unique_lock lock(state_->mutex);
   state_->changed.wait_for(lock, std::chrono::seconds(3),
                            [this] { return state_->fatal || state_->is_finished; });
+}
+
+void Client::tell_saved() {
+  state_->post(LeaveWanted{"it has saved the final model"});
+}
+
+bool Client::may_go() {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->fatal) return state_->has_parted;
+  log::warning("this island does not stay for others after the end of the run: {}",
+               state_->fatal->what());
+  return true;
 }
 
 }  // namespace atl::island

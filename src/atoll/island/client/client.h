@@ -27,6 +27,7 @@ struct ClientOptions {
   RunIdentity run;
   RunPlan plan;
   double give_up_after_s = 600;  ///< without a coordinator: an error
+  bool has_final_model = false;  ///< from its checkpoint: the run has ended, see MemberOptions
 };
 
 /// What an island has trained since its last contribution that was committed.
@@ -97,6 +98,11 @@ class Client {
   int num_active();
   /// Leaves the run: the batches that it holds return to the others.
   void leave(const std::string& why);
+  /// Of a run that is over: this island has saved the final model.
+  void tell_saved();
+  /// Of a run that is over: whether no other island needs this one any more, because all have saved
+  /// the final model, or because it has waited long enough. What ended the client is logged.
+  bool may_go();
 
  private:
   struct State;

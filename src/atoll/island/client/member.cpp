@@ -15,7 +15,8 @@ constexpr Seconds kFirstRetry = 0.2;
 constexpr Seconds kLongestRetry = 1;
 constexpr Seconds kFirstFetchAgain = 0.05;
 constexpr Seconds kLongestFetchAgain = 1;
-constexpr Seconds kLeaveWithin = 5;
+// An island with the final model gives up so soon: others may still need it, but not for long.
+constexpr Seconds kEndedFor = 10;
 
 auto order_of(const Stamp& stamp) {
   return std::tuple(stamp.fence, stamp.view, stamp.outer_step, stamp.attempt);
@@ -38,7 +39,11 @@ Member::Member(const MemberOptions& options, const MemberStart& start)
 std::vector<MemberAction> Member::handle(const MemberEvent& event) {
   now_ = std::max(now_, event.now);
   if (has_halted_) return {};
-  std::visit([this](const auto& what) { on(what); }, event.what);
+  if (has_ended_) {
+    std::visit([this](const auto& what) { stay(what); }, event.what);
+  } else {
+    std::visit([this](const auto& what) { on(what); }, event.what);
+  }
   return std::exchange(actions_, {});
 }
 
@@ -86,20 +91,21 @@ void Member::join() {
 // Training goes on; only actions that need other islands wait.
 void Member::on(const CoordinatorLost& event) {
   if (is_leaving_) return halt("it has left", true);
-  if (finish_) {  // the result of the last outer step was asked for, and nobody answers
-    return halt(fmt::format("{}; nobody was left to get the model of the last outer step from, and "
-                            "this island's is that of outer step {}: the newest checkpoint of any "
-                            "other island has the final one",
-                            finish_->why, outer_step_),
-                finish_->is_done);
-  }
   if (is_connected_ && is_welcome_) {
     actions_.push_back(Warn{"lost the coordinator, which may come back: " + event.why});
   }
   is_connected_ = is_welcome_ = joins_when_stopped_ = false;
+  finish_.reset();  // said again on the next connection
   to_put_.clear();
   bytes_from_.clear();
   if (!alone_since_) alone_since_ = now_;
+  if (options_.has_final_state && id_ == kNobody && now_ - *alone_since_ > kEndedFor) {
+    actions_.push_back(Warn{
+        fmt::format("no coordinator for {:.0f} s: {}. The run has ended, and this island has the "
+                    "final model",
+                    now_ - *alone_since_, event.why)});
+    return halt("the run has ended", true);
+  }
   if (now_ - *alone_since_ > options_.give_up_after) {
     return halt(fmt::format("no coordinator for {:.0f} s: {}. If the run has ended meanwhile, the "
                             "newest checkpoint of any other island has the final model, and this "
@@ -107,12 +113,25 @@ void Member::on(const CoordinatorLost& event) {
                             now_ - *alone_since_, event.why, outer_step_),
                 false);
   }
+  connect_again();
+}
+
+void Member::connect_again() {
   const Seconds wait = std::min(kLongestRetry, kFirstRetry * (1 << std::min(num_failures_, 8)));
   ++num_failures_;
   actions_.push_back(Connect{wait});
 }
 
 void Member::on(const MemberTicked& event) {
+  send_heartbeat(event);
+  if (is_leaving_ && now_ >= leave_by_) return halt("it has left", true);
+  if (fetch_again_ && now_ >= *fetch_again_) {
+    fetch_again_.reset();
+    if (target_ && is_welcome_) ask("the state could not be fetched");
+  }
+}
+
+void Member::send_heartbeat(const MemberTicked& event) {
   bytes_from_.insert(event.heard.begin(), event.heard.end());
   if (is_connected_ && is_welcome_ && (!next_heartbeat_ || now_ >= *next_heartbeat_)) {
     next_heartbeat_ = now_ + options_.heartbeat_every;
@@ -122,36 +141,29 @@ void Member::on(const MemberTicked& event) {
                    .heard = {bytes_from_.begin(), bytes_from_.end()}});
     bytes_from_.clear();
   }
-  if (is_leaving_ && now_ >= leave_by_) return halt("it has left", true);
-  if (fetch_again_ && now_ >= *fetch_again_) {
-    fetch_again_.reset();
-    if (target_ && is_welcome_) ask("the state could not be fetched");
-  }
 }
 
 void Member::on(const Progress& event) {
   progress_ = event;
 }
 
-void Member::on(const LeaveWanted& event) {
-  is_leaving_ = true;
-  leave_why_ = event.why;
-  leave_by_ = now_ + kLeaveWithin;
-  if (!is_connected_ || !is_welcome_) return halt("it has left", true);
-  send(Leave{.why = event.why});
-}
-
 void Member::on(const CoordinatorSaid& event) {
   if (!is_connected_) return;
   const Stamp& stamp = event.message.stamp;
-  const bool is_new_fence = stamp.fence > newest_.fence;
-  const bool is_stale =
-      order_of(stamp) < order_of(newest_) || (!is_new_fence && stamp.sequence <= heard_);
+  const bool is_stale = !note(stamp);
   if (is_stale && !is_welcome_) return hear_of_older_ledger(event.message);
   if (is_stale) return;
+  std::visit([&](const auto& what) { hear(stamp, what); }, event.message.body);
+}
+
+// Whether a message is newer than all before it: others are dropped.
+bool Member::note(const Stamp& stamp) {
+  const bool is_new_fence = stamp.fence > newest_.fence;
+  if (order_of(stamp) < order_of(newest_)) return false;
+  if (!is_new_fence && stamp.sequence <= heard_) return false;
   newest_ = stamp;
   heard_ = stamp.sequence;
-  std::visit([&](const auto& what) { hear(stamp, what); }, event.message.body);
+  return true;
 }
 
 // A connection keeps its order and a coordinator continues from its ledger, so the answer to Join
@@ -180,18 +192,6 @@ void Member::hear(const Stamp&, const Refused& refused) {
 
 void Member::hear(const Stamp&, const View& view) {
   if (options_.remembers_view) view_ = view;
-}
-
-void Member::hear(const Stamp&, const Finish& finish) {
-  // The last result is still being made or fetched: the trainer is told when it is there.
-  if (!commit_ && !is_asking_) return halt(finish.why, finish.is_done);
-  finish_ = finish;
-}
-
-void Member::halt(const std::string& why, bool is_done, bool is_mistake) {
-  stop_reduce();
-  has_halted_ = true;
-  actions_.push_back(Halt{.why = why, .is_done = is_done, .is_mistake = is_mistake});
 }
 
 // ---- keeping the state equal to the run's ----
@@ -497,7 +497,7 @@ void Member::settle_commit() {
                   [&](const Participant& participant) { return participant.island == id_; });
   use(outer_step_ + 1, commit.next);
   swap(takes_part, commit.participants);
-  if (finish_) halt(finish_->why, finish_->is_done);
+  if (finish_) conclude(*finish_);
 }
 
 void Member::swap(bool was_mine, std::vector<Participant> participants) {

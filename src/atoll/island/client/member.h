@@ -22,6 +22,9 @@ struct MemberOptions {
   std::string peer_token = {};
   Seconds heartbeat_every = 0.5;
   Seconds give_up_after = 600;  ///< without a coordinator
+  Seconds stays_for = 60;       ///< the same after the run's end, with the final model
+  /// Its checkpoint has the final model: it was written after the end of the run.
+  bool has_final_state = false;
   /// Whether the trainer can go on with what it has on top of state that was fetched.
   bool can_rebase = true;
   bool remembers_view = true;  ///< false where nobody asks for view()
@@ -137,10 +140,16 @@ struct UseSchedule {
   std::int64_t outer_step = 0;
   RoundSchedule schedule;
 };
-struct Halt {  ///< it is over for this island
+/// It is over for this island. At the end of the run (is_done) the member stays connected, so that
+/// other islands can fetch the final model, until all islands have saved it; then comes Part.
+struct Halt {
   std::string why;
   bool is_done = false;     ///< the run is complete, or it has left: no error
   bool is_mistake = false;  ///< of whoever started it, or the coordinator
+};
+/// No island needs this one any more. Comes right after every other Halt.
+struct Part {
+  std::string why;  ///< worth telling a person; or empty
 };
 struct Warn {
   std::string text;
@@ -149,7 +158,7 @@ struct Warn {
 /// One of these.
 using MemberAction =
     std::variant<SendToCoordinator, Connect, StartReduce, StopReduce, Swap, FetchState, StopFetch,
-                 UploadState, Adopt, StartRound, UseSchedule, Halt, Warn>;
+                 UploadState, Adopt, StartRound, UseSchedule, Halt, Part, Warn>;
 
 /// An island's side of the protocol (docs/protocol.md): keeps it in step with the run whatever is
 /// lost, and goes on training while the coordinator is away. Pure, as Coordinator is. For one
@@ -218,6 +227,19 @@ class Member {
   void hear(const Stamp& stamp, const View& view);
   void hear(const Stamp& stamp, const Finish& finish);
 
+  // After the end of the run (member_end.cpp).
+  void conclude(const Finish& finish);
+  void stay(const CoordinatorReached& event);
+  void stay(const CoordinatorLost& event);
+  void stay(const CoordinatorSaid& event);
+  void stay(const LeaveWanted& event);
+  void stay(const MemberTicked& event);
+  template <typename Event>
+  void stay(const Event&) {}  // of training or an exchange: neither counts any more
+  void stay_in_step(const Stamp& stamp, Target target);
+  void say_saved();
+  void part(const std::string& why);
+
   StateHash prepared() const;
   void put_state();
   void join();
@@ -236,6 +258,9 @@ class Member {
   void ask(const std::string& why);
   void send(FromIsland body, std::int64_t outer_step);
   void send(FromIsland body) { send(std::move(body), outer_step_); }
+  bool note(const Stamp& stamp);
+  void connect_again();
+  void send_heartbeat(const MemberTicked& event);
   void halt(const std::string& why, bool is_done, bool is_mistake = false);
   int fragment_of(std::int64_t outer_step) const;
 
@@ -293,6 +318,11 @@ class Member {
   std::string leave_why_;
   Seconds leave_by_ = 0;
   bool has_halted_ = false;
+
+  // After the end of the run, while it stays for other islands.
+  bool has_ended_ = false;
+  bool is_told_ = false;    // of the end, on this connection
+  bool has_saved_ = false;  // the trainer, the final model
 };
 
 }  // namespace atl::island

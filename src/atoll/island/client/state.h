@@ -64,6 +64,7 @@ struct Client::State {
   void perform(const StartRound& round);
   void perform(const UseSchedule& use);
   void perform(const Halt& halt);
+  void perform(const Part& part);
   void perform(const Warn& warn);
 
   void connect();
@@ -120,6 +121,7 @@ struct Client::State {
   std::uint64_t seen_news = 0;
   ScheduleBook schedules;
   bool is_finished = false;
+  bool has_parted = false;
   bool is_stopping = false;
   std::optional<Error> fatal;
 

@@ -155,6 +155,11 @@ void Coordinator::receive(Island& island, const Stamp&, const Heartbeat& heartbe
 }
 
 void Coordinator::receive(Island& island, const Stamp&, const Leave& leave) {
+  if (island.was_told_of_end) {
+    island.has_saved = true;
+    island.lacks_final_state = false;
+    return part();
+  }
   leave_attempt(island, fmt::format("{} leaves", island.name));
   notice(fmt::format("{} leaves: {}", island.name, leave.why), false);
   send(island, Finish{.why = "it asked to leave", .is_done = true});
@@ -207,6 +212,7 @@ void Coordinator::receive(Island& island, const Stamp&, const Synced& synced) {
 
 void Coordinator::receive(Island& island, const Stamp& stamp, const Ready& ready) {
   if (island.state() != IslandState::kActive || island.phase() == Phase::kReady) return;
+  if (is_finished()) return;  // nothing more is made of it
   island.claim(stamp.outer_step);
   if (!state_.leases().holds(island.id, ready.consumed)) {
     return resync(island, "it trained on batches that are not its own", true);

@@ -212,6 +212,11 @@ class Coordinator {
   bool may_come(const Island& island) const;
   bool is_somebody_away() const;
   bool has_holder() const;
+  bool is_saving(const Island& island) const;
+  void release();
+  std::string without_whom() const;
+  void give_up(Island& island, const std::string& why);
+  void lose_at_end(Island& island, const std::string& why);
   void halt(const std::string& why);
   bool takes_part(IslandId island) const;
 
@@ -262,7 +267,7 @@ class Coordinator {
   IslandId asked_ = kNobody;           // whether it still has the newest state that is left
   std::uint64_t asked_request_ = 0;    // by which message
   bool has_confirmed_ = false;         // it has
-  std::optional<Seconds> parting_;     // since when the run is finished
+  std::optional<Seconds> parting_;     // since when the run is finished, or an island went then
   int num_disagreements_ = 0;          // on the result of the outer step under way
   bool mesh_is_broken_ = false;        // some island cannot reach another, until the view changes
   double fastest_ = 0;                 // batches per second

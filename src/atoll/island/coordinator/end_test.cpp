@@ -11,6 +11,7 @@ namespace {
 using ::atl::island::testing::CoordinatorHarness;
 using ::atl::island::testing::kFirst;
 using ::atl::island::testing::kSecond;
+using ::testing::HasSubstr;
 
 // A run that outer step 0 completes, once both islands have said Prepared.
 CoordinatorHarness before_the_end() {
@@ -45,7 +46,7 @@ TEST(Coordinator, WhoHasTheFinalStateStaysForThoseThatFetchIt) {
   harness.say(3, Synced{.outer_step = 1,
                         .hashes = {kSecond},
                         .answers = harness.newest<Welcome>(3)->stamp.sequence});
-  for (const ConnectionId island : {1, 2, 3}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  harness.save({1, 2, 3});
   EXPECT_TRUE(harness.coordinator->is_over());
 }
 
@@ -57,7 +58,7 @@ TEST(Coordinator, TheEndWaitsForThoseThatWentAwayJustBefore) {
   harness.wait(harness.options.stays_for - 1, {1, 2});
   EXPECT_EQ(harness.newest<Finish>(1), nullptr) << "island 3 may come for what it has";
   harness.wait(2, {1, 2});
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  harness.save({1, 2});
   EXPECT_TRUE(harness.coordinator->is_over());
 }
 
@@ -137,6 +138,119 @@ TEST(Coordinator, WhoIsStillMakingTheLastOuterStepIsToldWhenNobodyIsLeftToFetchI
   EXPECT_TRUE(std::holds_alternative<Finish>(harness.heard[3].back().body));
 }
 
+TEST(Coordinator, NobodyIsLetGoBeforeAllHaveSavedTheFinalModel) {
+  CoordinatorHarness harness = before_the_end();
+  complete(harness);
+  harness.save({1});
+  harness.wait(60, {1, 2});
+  EXPECT_FALSE(harness.has_closed(1)) << "2 may lose the model with its process";
+  EXPECT_FALSE(harness.coordinator->is_over());
+  harness.save({2});
+  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(harness.has_closed(island));
+  EXPECT_TRUE(harness.coordinator->is_over());
+}
+
+TEST(Coordinator, OneThatIsKilledBeforeItHasSavedTheFinalModelGetsItFromTheOthers) {
+  CoordinatorHarness harness = before_the_end();
+  complete(harness);
+  EXPECT_TRUE(harness.body<Finish>(1).is_done);
+  harness.close(1);
+  harness.save({2});
+  harness.wait(harness.options.stays_for - 1, {2});
+  EXPECT_FALSE(harness.has_closed(2)) << "1 may come back for the model";
+  EXPECT_FALSE(harness.coordinator->is_over());
+  harness.open(3);
+  Join back = harness.join("i1");
+  back.outer_step = -1;
+  back.hashes.clear();
+  harness.say(3, back);
+  ASSERT_EQ(harness.body<Welcome>(3).sources.size(), 1U);
+  EXPECT_EQ(harness.body<Welcome>(3).sources[0].island, 2U);
+  harness.say(3, Synced{.outer_step = 1,
+                        .hashes = {kSecond},
+                        .answers = harness.newest<Welcome>(3)->stamp.sequence});
+  harness.save({3});
+  for (const ConnectionId island : {2, 3}) EXPECT_TRUE(harness.has_closed(island));
+  EXPECT_TRUE(harness.coordinator->is_over());
+}
+
+TEST(Coordinator, OneThatIsKilledThenForGoodKeepsTheOthersForAMinute) {
+  CoordinatorHarness harness = before_the_end();
+  complete(harness);
+  harness.close(1);
+  harness.save({2});
+  harness.wait(harness.options.stays_for + 1, {2});
+  EXPECT_THAT(harness.body<Finish>(2).why, HasSubstr("ends without i1, which did not come back"));
+  EXPECT_THAT(harness.notices.back(), HasSubstr("ends without i1, which did not come back"));
+  EXPECT_TRUE(harness.has_closed(2));
+  EXPECT_TRUE(harness.coordinator->is_over());
+}
+
+// Where it is killed by saving, as on a disk that is full.
+TEST(Coordinator, OneThatIsKilledThenEachTimeIsNotWaitedForWithoutEnd) {
+  CoordinatorHarness harness = before_the_end();
+  complete(harness);
+  harness.save({2});
+  harness.close(1);
+  for (int i = 0; i < harness.options.max_strikes; ++i) {
+    EXPECT_FALSE(harness.has_closed(2)) << i;
+    const ConnectionId again = 3 + static_cast<ConnectionId>(i);
+    harness.open(again);
+    Join join = harness.join("i1");
+    join.outer_step = 1;
+    join.hashes = {kSecond};
+    harness.say(again, join);
+    EXPECT_TRUE(harness.body<Finish>(again).is_done);
+    harness.close(again);
+  }
+  harness.wait(1, {2});
+  EXPECT_TRUE(harness.has_closed(2));
+  EXPECT_TRUE(harness.coordinator->is_over());
+}
+
+// The coordinator is killed between the end and the last save; one island is killed, too.
+TEST(Coordinator, ThoseThatHaveSavedStayForOneThatIsAwayAlsoAfterARestart) {
+  CoordinatorHarness harness = before_the_end();
+  complete(harness);
+  harness.close(1);
+  harness.save({2});
+  harness.restart();
+  harness.open(12);
+  Join join = harness.join("i2");
+  join.outer_step = 1;
+  join.hashes = {kSecond};
+  harness.say(12, join);
+  harness.wait(harness.options.stays_for - 2, {12});
+  EXPECT_EQ(harness.newest<Finish>(12), nullptr) << "1 may come back for the model";
+  harness.wait(3, {12});
+  harness.save({12});
+  EXPECT_TRUE(harness.has_closed(12));
+  EXPECT_TRUE(harness.coordinator->is_over());
+}
+
+// A machine that dies says nothing, and its connection stays.
+TEST(Coordinator, OneThatIsSilentThenIsWaitedForAsWell) {
+  CoordinatorHarness harness = before_the_end();
+  complete(harness);
+  harness.save({2});
+  harness.wait(harness.options.out_after + 5, {2});
+  EXPECT_TRUE(harness.has_closed(1));
+  EXPECT_FALSE(harness.has_closed(2)) << "1 may come back for the model";
+  harness.wait(harness.options.stays_for, {2});
+  EXPECT_TRUE(harness.has_closed(2));
+  EXPECT_TRUE(harness.coordinator->is_over());
+}
+
+TEST(Coordinator, WhoHasSavedTheFinalModelIsNotMissed) {
+  CoordinatorHarness harness = before_the_end();
+  complete(harness);
+  harness.save({1});
+  harness.close(1);
+  harness.save({2});
+  EXPECT_TRUE(harness.has_closed(2));
+  EXPECT_TRUE(harness.coordinator->is_over());
+}
+
 // SIGTERM says so, too, and then the island may be started again.
 TEST(Coordinator, TheEndWaitsForOneThatHasJustLeft) {
   CoordinatorHarness harness = before_the_end();
@@ -146,7 +260,7 @@ TEST(Coordinator, TheEndWaitsForOneThatHasJustLeft) {
   harness.wait(harness.options.stays_for - 1, {1, 2});
   EXPECT_EQ(harness.newest<Finish>(1), nullptr);
   harness.wait(2, {1, 2});
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  harness.save({1, 2});
   EXPECT_TRUE(harness.coordinator->is_over());
 }
 
@@ -156,7 +270,7 @@ TEST(Coordinator, NobodyStaysAtTheEndForOneThatLeftLongBefore) {
   harness.say(3, Leave{.why = "a person said so"});
   harness.wait(harness.options.stays_for + 1, {1, 2});
   complete(harness);
-  for (const ConnectionId island : {1, 2}) EXPECT_TRUE(harness.body<Finish>(island).is_done);
+  harness.save({1, 2});
   EXPECT_TRUE(harness.coordinator->is_over());
 }
 

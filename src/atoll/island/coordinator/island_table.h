@@ -61,7 +61,11 @@ struct Island {
   /// It was a suspect, or the run ended without it, and it has not shown yet that it is up to date.
   bool is_behind = false;
   bool is_evicted = false;
-  bool was_told_of_end = false;    ///< by Finish, on that connection
+  bool was_told_of_end = false;  ///< by Finish, on that connection
+  bool has_saved = false;        ///< the final model, as it has said since it was told
+  /// It was not there at the end, or went before it had saved the final model.
+  bool lacks_final_state = false;
+  int lost_at_end = 0;             ///< times that it went so
   std::uint64_t sync_request = 0;  ///< while syncing: sequence number of the newest that it got
   bool has_source = false;         ///< while syncing: was told where to fetch from
   bool is_fetching = false;        ///< while syncing: state has come in this outer step

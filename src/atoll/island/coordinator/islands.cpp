@@ -128,7 +128,7 @@ void Coordinator::join(ConnectionId connection, const Join& join) {
   Island& island = members_.add(id, join.name, join.address);
   members_.connect(island, connection);
   island.peer_token = join.peer_token;
-  island.was_told_of_end = false;
+  island.was_told_of_end = island.has_saved = false;
   island.detector.emplace(options_.failure_detector, now_, island.held_back);
   welcome(island, join);
 }
@@ -321,7 +321,7 @@ void Coordinator::tell_suspected(const Island& island, const std::string& why) {
 void Coordinator::lose_connection(Island& island, const std::string& why) {
   if (island.was_told_of_end) {
     members_.connect(island, kNoConnection);
-    return turn_out(island, why);
+    return lose_at_end(island, why);
   }
   const bool was_in = island.state() == IslandState::kActive;
   if (was_in) suspect(island, why);
@@ -371,7 +371,7 @@ void Coordinator::watch(Island& island) {
   if (for_how_long > options_.quorum_after) members_.set_suspect(island, false, false);
   if (state != IslandState::kSuspect) {
     if (is_silent && now_ - island.detector->last_heard() > options_.out_after) {
-      turn_out(island, "it was silent for too long");
+      give_up(island, "it was silent for too long");
     }
     return;
   }
@@ -380,7 +380,7 @@ void Coordinator::watch(Island& island) {
                          !reducing_ && members_.count(Phase::kReady) == 0;
   if (for_how_long <= (is_needed ? options_.quorum_after : options_.out_after)) return;
   if (!is_finished()) notice(fmt::format("{} is out", island.name));
-  turn_out(island, "it did not come back");
+  give_up(island, "it did not come back");
 }
 
 // When no connected island has the newest state for void_after seconds, the newest state that one
@@ -402,7 +402,7 @@ void Coordinator::find_newest_state() {
       send(island, Finish{.why = "all batches are committed, and nobody is left to fetch the final "
                                  "state from: the newest checkpoint of any other island has it",
                           .is_done = true});
-      island.was_told_of_end = true;
+      island.was_told_of_end = island.has_saved = true;  // it has nothing to wait for, or to give
     }
     return;
   }

@@ -324,69 +324,6 @@ void Coordinator::leave_attempt(Island& island, const std::string& why) {
   abandon(why);
 }
 
-void Coordinator::finish() {
-  append(LogFinished{});
-  part();
-}
-
-// Islands with the final state stay until all that fetch it have it, and some time longer for
-// islands that left just before the end: those would keep another model.
-void Coordinator::part() {
-  const bool is_first = !parting_;
-  if (is_first) parting_ = now_;
-  std::string awaited;
-  for (const Island& island : members_.all()) {
-    const bool is_here = island.state() == IslandState::kActive && !island.is_behind;
-    if (is_here || !may_come(island)) continue;
-    awaited += (awaited.empty() ? "" : ", ") + island.name;
-  }
-  const bool is_source =
-      !awaited.empty() && has_holder() && now_ - *parting_ < options_.reduce_timeout;
-  if (is_first && is_source) {
-    notice(fmt::format("all batches are committed; islands stay until the final state has got to "
-                       "{}, or for {:.0f} s where nothing is heard",
-                       awaited, options_.stays_for),
-           false);
-  }
-  if (is_source) return;
-  for (Island& island : members_.all()) {
-    const bool hears =
-        island.state() == IslandState::kActive || island.state() == IslandState::kSuspect;
-    if (!hears || island.was_told_of_end || island.connection == kNoConnection) continue;
-    send(island, Finish{.why = "all batches are committed", .is_done = true});
-    island.was_told_of_end = true;
-  }
-}
-
-// Whether an island with the final state is connected, or one that may have it and is only silent.
-bool Coordinator::has_holder() const {
-  const auto& all = members_.all();
-  return std::any_of(all.begin(), all.end(), [](const Island& island) {
-    const bool is_in = (island.state() == IslandState::kActive && !island.is_behind) ||
-                       island.state() == IslandState::kSuspect;
-    return is_in && island.connection != kNoConnection && !island.was_told_of_end;
-  });
-}
-
-bool Coordinator::may_come(const Island& island) const {
-  if (island.was_told_of_end || island.is_evicted) return false;
-  return island.state() != IslandState::kOut || now_ - island.suspect_since < options_.stays_for;
-}
-
-// Whether an island that is not connected may come back: it may have the final state.
-bool Coordinator::is_somebody_away() const {
-  const auto& all = members_.all();
-  return std::any_of(all.begin(), all.end(), [this](const Island& island) {
-    return island.connection == kNoConnection && may_come(island);
-  });
-}
-
-bool Coordinator::is_over() const {
-  const auto& all = members_.all();
-  return is_finished() && std::none_of(all.begin(), all.end(),
-                                       [this](const Island& island) { return may_come(island); });
-}
-
 void Coordinator::halt(const std::string& why) {
   halted_ = why;
   notice(why);

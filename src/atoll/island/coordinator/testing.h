@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <algorithm>
 
 #include <map>
 #include <optional>
@@ -82,6 +83,16 @@ class CoordinatorHarness {
   void come(ConnectionId island, std::vector<BatchRange> holds = {}) {
     open(island);
     say(island, join(fmt::format("i{}", island), std::move(holds)));
+  }
+  // They have heard of the end, and say that they have saved the final model.
+  void save(const std::vector<ConnectionId>& islands) {
+    for (const ConnectionId island : islands) {
+      EXPECT_TRUE(body<Finish>(island).is_done) << island;
+      say(island, Leave{.why = "it has saved the final model"});
+    }
+  }
+  bool has_closed(ConnectionId island) const {
+    return std::find(closed.begin(), closed.end(), island) != closed.end();
   }
   // It says that it still has the state that it was asked for.
   void confirm(ConnectionId island, std::vector<StateHash> hashes = {kFirst}) {

@@ -45,6 +45,7 @@ void SimulatedIsland::start() {
   schedules_ = {};
   is_stepping_ = false;
   num_drops_ = num_adopted_ = 0;
+  has_heard_end_ = false;
   deltas_.clear();
   next_trainer_event_ = world_.now();
   MemberStart start = {.outer_step = anchored_step(), .holds = saved_.work.holds()};
@@ -71,6 +72,8 @@ void SimulatedIsland::crash() {
   deferred_.clear();
   num_stops_ = 0;
   if (std::exchange(returns_after_, std::nullopt)) is_leaving_ = false;
+  // What it is started for again it has: the coordinator may be gone.
+  has_ended_ |= has_saved_last_;
 }
 
 void SimulatedIsland::stop(bool stopped) {
@@ -83,7 +86,7 @@ void SimulatedIsland::stop(bool stopped) {
 }
 
 void SimulatedIsland::leave(std::optional<Seconds> returns_after) {
-  if (!is_up() || has_ended_) return;
+  if (!is_up() || has_ended_ || has_heard_end_) return;
   is_leaving_ = true;
   returns_after_ = returns_after;
   receive({0, LeaveWanted{"it was asked to"}});
@@ -313,7 +316,6 @@ void SimulatedIsland::perform(const Halt& action) {
       if (life == life_) crash();
     });
   }
-  has_ended_ = true;
   was_turned_out_ = !action.is_done;
   const bool may_lack_it =
       !world_.options().coordinator_ends && action.why.find("nobody") != std::string::npos;
@@ -322,6 +324,23 @@ void SimulatedIsland::perform(const Halt& action) {
   if (has_final_state) {
     world_.audit().ended(member_->id(), member_->outer_step(), member_->hashes(), world_.now());
   }
+  if (action.is_done) world_.note_end();
+  if (member_->has_halted()) return;  // Part comes next
+  has_heard_end_ = true;
+  post(world_.options().save_seconds * world_.uniform(), [this] {
+    // What the trainer has not heard yet changes nothing any more.
+    saved_ = {};
+    for (const StateHash& hash : member_->hashes()) {
+      saved_.anchors.push_back({member_->outer_step(), hash});
+    }
+    has_saved_last_ = true;
+    receive({0, LeaveWanted{"it has saved the final model"}});
+  });
+}
+
+void SimulatedIsland::perform(const Part&) {
+  if (returns_after_) return;  // it is started again
+  has_ended_ = true;
   world_.disconnect(index_, false);
 }
 
@@ -456,6 +475,7 @@ std::int64_t SimulatedIsland::anchored_step() const {
 }
 
 void SimulatedIsland::save() {
+  if (has_saved_last_) return;
   const int every = std::max(1, world_.options().checkpoint_every);
   if (anchored_step() % every == 0) saved_ = {anchors_, tracker_.work()};
 }

@@ -86,6 +86,7 @@ class SimulatedIsland {
   void perform(const StartRound& action);
   void perform(const UseSchedule& action);
   void perform(const Halt& action);
+  void perform(const Part&);
   void perform(const Warn&) {}
   void end_reduce(const Stamp& stamp, const Reduce& reduce);
   void end_fetch(const FetchState& action, std::uint64_t number);
@@ -114,6 +115,8 @@ class SimulatedIsland {
   bool has_ended_ = false;
   bool was_turned_out_ = false;
   bool is_leaving_ = false;
+  bool has_heard_end_ = false;   // of the run, and saves
+  bool has_saved_last_ = false;  // the final model
   std::optional<Seconds> returns_after_;
   int num_flips_ = 0;
   double next_norm_ = 1;

@@ -75,6 +75,7 @@ struct SimulationOptions {
   std::int64_t overlap = 0;    ///< inner steps from an outer step's begin to its end
   bool can_rebase = true;      ///< see MemberOptions
   int checkpoint_every = 1;    ///< outer steps
+  Seconds save_seconds = 10;   ///< that an island takes to save the final model, at most
   Seconds mtbf = 0;            ///< of each island: mean time between crashes; 0: none
   Seconds restart_after = 2;   ///< of a crash, for mtbf
   std::vector<SimulatedFault> faults;
@@ -95,7 +96,7 @@ struct SimulationOptions {
 struct SimulationReport {
   std::uint64_t seed = 0;
   bool is_finished = false;
-  Seconds seconds = 0;         ///< of virtual time
+  Seconds seconds = 0;         ///< of virtual time, until the last island heard of the run's end
   double utilisation = 0;      ///< share of island-seconds that computed
   double goodput = 0;          ///< share of island-seconds whose batches were committed
   double bytes = 0;            ///< sent by all islands: pseudo-gradients, sums and state

@@ -120,13 +120,15 @@ SimulationReport Simulator::report() {
                     audit_.num_batches(), options_.plan.total_batches),
         now_);
   }
-  SimulationReport report = {.seed = seed_, .is_finished = is_done, .seconds = now_};
+  // Saving the final model is no part of the run's time.
+  const Seconds seconds = is_finished_ && ended_at_ > 0 ? ended_at_ : now_;
+  SimulationReport report = {.seed = seed_, .is_finished = is_done, .seconds = seconds};
   Seconds trained = 0;
   for (const auto& island : islands_) {
     trained += island->trained_seconds();
     report.evictions += island->was_turned_out() ? 1 : 0;
   }
-  const double capacity = now_ * static_cast<double>(islands_.size());
+  const double capacity = seconds * static_cast<double>(islands_.size());
   double work = 0;
   for (int i = 0; i < options_.num_islands; ++i) {
     const auto index = static_cast<std::size_t>(i);
@@ -135,7 +137,7 @@ SimulationReport Simulator::report() {
   if (capacity > 0) {
     report.utilisation = std::min(1.0, trained / capacity);
     report.goodput = std::min(
-        1.0, static_cast<double>(audit_.num_batches()) * options_.step_seconds / (now_ * work));
+        1.0, static_cast<double>(audit_.num_batches()) * options_.step_seconds / (seconds * work));
   }
   report.bytes = bytes_;
   report.commits = audit_.num_commits();

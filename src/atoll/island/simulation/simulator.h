@@ -57,6 +57,8 @@ class Simulator {
     if (options_.trace) options_.trace(tell());
   }
   void count_bytes(double bytes) { bytes_ += bytes; }
+  /// An island has heard of the end of the run.
+  void note_end() { ended_at_ = now_; }
   void connect(int island, std::uint64_t life, Seconds after);
   void disconnect(int island, bool is_silent);
   void send(int island, const MessageFromIsland& message);
@@ -148,6 +150,7 @@ class Simulator {
   std::int64_t num_messages_ = 0;
   std::int64_t num_crashes_ = 0;
   bool is_finished_ = false;
+  Seconds ended_at_ = 0;  // when the last island heard of it
   std::string halted_;
 };
 

@@ -371,6 +371,45 @@ TEST(Simulator, WhoIsAwayWhenTheRunEndsGetsTheFinalStateAlsoAfterARestart) {
   }
 }
 
+// Islands are killed, or are out of touch, between the end of the run and the moment that they have
+// saved the final model, or a little later; half of the times the coordinator is killed as well.
+TEST(Simulator, WhoIsKilledBeforeItHasSavedTheFinalModelGetsItFromTheOthers) {
+  const Kind kinds[] = {Kind::kCrash, Kind::kSilentCrash, Kind::kStop, Kind::kCut};
+  const std::int64_t count = number("ATOLL_SCHEDULES", 2000) / 5;
+  const std::int64_t first = number("ATOLL_FIRST_SCHEDULE", 0);
+  const bool traces = number("ATOLL_TRACE", 0) != 0;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const auto seed = static_cast<std::uint64_t>(i);
+    RngStream dice(seed, RngPurpose::kSynthetic, 3);
+    SimulationOptions options = calm(3);
+    options.plan.total_batches = 200;
+    options.plan.min_islands = 2;
+    options.link.bits_per_second = 4e6;  // 1.6 s for the state, 0.8 for an exchange
+    options.plan.is_async = i % 3 == 1;
+    options.plan.is_gossip = i % 3 == 2;
+    if (i % 3 != 0) options.plan.num_fragments = 1;
+    options.overlap = options.plan.is_async ? options.plan.inner_steps : 0;
+    options.coordinator_ends = true;
+    const Seconds end = simulate(options, seed).seconds;
+    if (traces) options.trace = [](const std::string& line) { fmt::print("{}\n", line); };
+    std::vector<SimulatedFault> faults;
+    for (std::uint64_t k = 0; k < 1 + seed % 2; ++k) {
+      const auto kind = kinds[static_cast<std::size_t>(4 * dice.uniform(4 * k))];
+      faults.push_back({.kind = kind,
+                        .when = end + options.save_seconds * dice.uniform(4 * k + 1),
+                        .lasts = (kind == Kind::kStop ? 10 : 40) * dice.uniform(4 * k + 2),
+                        .island = static_cast<int>(3 * dice.uniform(4 * k + 3))});
+    }
+    if (dice.uniform(8) < 0.5) {
+      faults.push_back({.kind = Kind::kKillCoordinator,
+                        .when = end + options.save_seconds * dice.uniform(9),
+                        .lasts = 10 * dice.uniform(10)});
+    }
+    run(options, faults, seed);
+    if (::testing::Test::HasFailure()) break;
+  }
+}
+
 TEST(Simulator, AStoppedCoordinatorIsWaitedFor) {
   const SimulationReport report =
       run(calm(3), {{.kind = Kind::kStopCoordinator, .when = 1.2, .lasts = 20}});

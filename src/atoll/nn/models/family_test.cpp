@@ -8,6 +8,7 @@
 #include <set>
 
 #include "atoll/nn/models/rope.h"
+#include "atoll/nn/models/sizes.h"
 
 namespace atl::nn {
 namespace {
@@ -401,6 +402,33 @@ TEST(Family, RefusesWhatNoMachineHoldsBeforeItIsBuilt) {
         AllOf(HasSubstr("beyond any machine"), HasSubstr(fmt::format("hidden_size {}", size))));
     EXPECT_THAT(error_of(changed(kGpt2, "\"n_embd\": 16", fmt::format("\"n_embd\": {}", size))),
                 AllOf(HasSubstr("beyond any machine"), HasSubstr(fmt::format("n_embd {}", size))));
+  }
+}
+
+TEST(Family, RefusesMoreLayersThanAnybodyTrainsByTheirKey) {
+  for (const char* count : {"4097", "50000000"}) {
+    const std::string named = fmt::format(" is {}, and atoll builds models of at most", count);
+    EXPECT_THAT(error_of(changed(kLlama, "\"num_hidden_layers\": 2",
+                                 fmt::format("\"num_hidden_layers\": {}", count))),
+                HasSubstr("dir/config.json: num_hidden_layers" + named));
+    EXPECT_THAT(error_of(changed(kGpt2, "\"n_layer\": 2", fmt::format("\"n_layer\": {}", count))),
+                HasSubstr("dir/config.json: n_layer" + named));
+  }
+}
+
+TEST(Family, MoreHeadsThanTheWidthAreRefusedByTheKeyOfTheFile) {
+  EXPECT_EQ(error_of(changed(kLlama, "\"num_attention_heads\": 4",
+                             "\"num_attention_heads\": 4000000000")),
+            "dir/config.json: \"num_attention_heads\" is 4000000000, more than hidden_size, 16");
+}
+
+TEST(Family, LeastParametersAreABoundThatHoldsMostOfAModel) {
+  for (const char* text : {kLlama, kGpt2}) {
+    const ModelConfig config = parse_config(text, "config.json");
+    const auto built =
+        static_cast<double>(count_parameters(*build_model(config, {.max_positions = 1})).total);
+    EXPECT_LE(least_parameters(config), built);
+    EXPECT_GT(least_parameters(config), built / 2);
   }
 }
 

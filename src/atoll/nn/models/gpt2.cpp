@@ -54,14 +54,7 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
     }
     config.heads.head_dim = config.hidden_size / config.heads.num_heads;
   }
-  validate(config, origin,
-           {.hidden_size = "n_embd",
-            .num_layers = "n_layer",
-            .num_heads = "n_head",
-            .num_kv_heads = "n_head",
-            .head_dim = "n_embd / n_head",
-            .intermediate_size = "n_inner",
-            .max_positions = "n_positions"});
+  validate(config, origin);
   read_token_ids(reader, config);
   reader.finish();
   return config;

@@ -4,6 +4,7 @@
 
 #include "atoll/nn/dropout.h"
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/sizes.h"
 #include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/recompute.h"
 #include "atoll/nn/sequential.h"
@@ -101,27 +102,8 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
   return model;
 }
 
-namespace {
-
-// Parameters of the large matrices, as a double, which no product of sizes overflows.
-double count_elements(const ModelConfig& config) {
-  const auto product = [](std::int64_t a, std::int64_t b) {
-    return static_cast<double>(a) * static_cast<double>(b);
-  };
-  const ops::HeadLayout& heads = config.heads;
-  const double query = product(heads.num_heads, heads.head_dim);
-  const double kv = product(heads.num_kv_heads, heads.head_dim);
-  const auto hidden = static_cast<double>(config.hidden_size);
-  const double block =
-      hidden * (2 * query + 2 * kv) + 2 * product(config.hidden_size, config.intermediate_size);
-  return static_cast<double>(config.num_layers) * block +
-         product(config.vocab_size, config.hidden_size) +
-         product(config.max_positions, config.hidden_size);
-}
-
-}  // namespace
-
-void validate(const ModelConfig& config, const std::string& origin, const SizeNames& names) {
+void validate(const ModelConfig& config, const std::string& origin) {
+  const SizeNames names = size_names(config.family);
   const ops::HeadLayout& heads = config.heads;
   const auto positive = [&](const char* field, std::int64_t value) {
     if (value < 1) throw user_error("{}: {} must be at least 1, not {}", origin, field, value);
@@ -144,20 +126,24 @@ void validate(const ModelConfig& config, const std::string& origin, const SizeNa
         "they are {}, {} and {}",
         origin, config.rope_theta, config.norm_eps, config.initializer_range);
   }
+  // A Transformer of 1,000 layers is the deepest that was published (DeepNet, Wang et al. 2022).
+  constexpr std::int64_t kMaxLayers = 1 << 12;
+  if (config.num_layers > kMaxLayers) {
+    throw user_error("{}: {} is {}, and atoll builds models of at most {} layers", origin,
+                     names.num_layers, config.num_layers, kMaxLayers);
+  }
   // 40 TB in f32; and every product the layers form stays within 63 bits.
   constexpr double kMaxElements = 1e13;
   constexpr std::int64_t kMaxCount = 1 << 20;
-  const double elements = count_elements(config);
-  if (elements <= kMaxElements && heads.num_heads <= kMaxCount && heads.head_dim <= kMaxCount &&
-      config.num_layers <= kMaxCount) {
+  const double elements = least_parameters(config);
+  const double positions =
+      static_cast<double>(config.max_positions) * static_cast<double>(config.hidden_size);
+  if (elements + positions <= kMaxElements && heads.num_heads <= kMaxCount &&
+      heads.head_dim <= kMaxCount) {
     return;
   }
-  throw user_error(
-      "{}: a model of {:.2g} parameters is beyond any machine; vocab_size is {}, {} {}, {} {}, {} "
-      "{}, {} {}, {} {} and {} {}",
-      origin, elements, config.vocab_size, names.hidden_size, config.hidden_size, names.num_layers,
-      config.num_layers, names.num_heads, heads.num_heads, names.head_dim, heads.head_dim,
-      names.intermediate_size, config.intermediate_size, names.max_positions, config.max_positions);
+  throw user_error("{}: a model of {:.2g} parameters is beyond any machine; {}", origin, elements,
+                   size_list(config));
 }
 
 void read_token_ids(ConfigReader& reader, ModelConfig& config) {

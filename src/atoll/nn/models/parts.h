@@ -57,20 +57,9 @@ std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& o
                                 std::vector<std::unique_ptr<Layer>> blocks,
                                 std::unique_ptr<Layer> final_norm);
 
-/// What a family's config.json calls its sizes.
-struct SizeNames {
-  const char* hidden_size = "hidden_size";
-  const char* num_layers = "num_hidden_layers";
-  const char* num_heads = "num_attention_heads";
-  const char* num_kv_heads = "num_key_value_heads";
-  const char* head_dim = "head_dim";
-  const char* intermediate_size = "intermediate_size";
-  const char* max_positions = "max_position_embeddings";
-};
-
 /// Throws Error(kUser) naming `origin` and the field when sizes do not fit together: zero, heads
 /// that do not divide, more parameters than any machine holds.
-void validate(const ModelConfig& config, const std::string& origin, const SizeNames& names = {});
+void validate(const ModelConfig& config, const std::string& origin);
 
 /// Reads bos and eos into `config`, whose vocab_size is there, and looks that these and the others
 /// are ids of tokens; one that the vocabulary lacks is none.

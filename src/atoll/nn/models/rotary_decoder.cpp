@@ -42,6 +42,10 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
     const std::int64_t even_split =
         defaults.head_dim > 0 ? defaults.head_dim : config.hidden_size / heads.num_heads;
     heads.head_dim = reader.integer("head_dim", even_split);
+    if (even_split == 0 && reader.is_null("head_dim")) {
+      throw reader.refused("num_attention_heads",
+                           fmt::format("more than hidden_size, {}", config.hidden_size));
+    }
   }
   ignore_bookkeeping(reader);
   validate(config, origin);

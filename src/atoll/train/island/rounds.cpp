@@ -114,7 +114,8 @@ void IslandRounds::make_client(island::RoundTracker::Work work) {
                                                   .is_private = outer.data == "private",
                                                   .policy = policy_plan(outer, largest_fragment()),
                                                   .is_async = outer.algorithm == "async",
-                                                  .is_gossip = outer.algorithm == "gossip"}};
+                                                  .is_gossip = outer.algorithm == "gossip"},
+                                         .has_final_model = has_final_model_};
   const std::vector<BatchRange> holds = work.holds();
   tracker_->begin(part_->outer().outer_step(), std::move(work));
   client_ = std::make_unique<island::Client>(options, part_->outer(), *exchange_, link_.get(),
@@ -364,6 +365,30 @@ void IslandRounds::stepped(const StepResult& result, double seconds, double lr) 
 
 void IslandRounds::leave(const std::string& why) {
   if (client_ && !is_over_) client_->leave(why);
+}
+
+void IslandRounds::tell_saved() {
+  if (client_ && is_over_) client_->tell_saved();
+}
+
+// The other ranks stay as well: each has a part of the state that is fetched.
+void IslandRounds::stay(const std::function<bool()>& stop) {
+  if (!is_over_) return;
+  if (!ranks_->is_lead()) {
+    follow();
+    return;
+  }
+  constexpr std::chrono::seconds kSilent{2};
+  const Clock::time_point start = Clock::now();
+  bool is_told = false;
+  while (!client_->may_go() && !stop()) {
+    client_->wait();
+    if (Clock::now() - told_at_ > kTellEvery) tell({.command = Command::kWait});
+    if (is_told || Clock::now() - start < kSilent) continue;
+    is_told = true;
+    log::info("the final model is saved; this island stays until all others have saved theirs");
+  }
+  tell({.command = Command::kEnd, .is_over = true});
 }
 
 // ---- what is kept and told ----

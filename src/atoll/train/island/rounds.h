@@ -88,6 +88,12 @@ class IslandRounds {
   bool is_over() const { return is_over_; }
   /// Ends this island's part in it; what it did not hand in returns to the others. Of the lead.
   void leave(const std::string& why);
+  /// The run is over, and the final model is on disk: this island could be started again. Of the
+  /// lead.
+  void tell_saved();
+  /// After the end of the run: stays until all islands have saved the final model, and gives it to
+  /// those that have lost it meanwhile; or until `stop`. Every rank must call it.
+  void stay(const std::function<bool()>& stop);
 
   /// What a checkpoint must have beside the training state: of each rank its part. Every rank must
   /// call it.
@@ -169,6 +175,7 @@ class IslandRounds {
   // alone, and written before anybody trains on. So a rank that is lost meanwhile costs no more
   // than reading or writing it again.
   IslandParams params_;
+  bool has_final_model_ = false;  // its checkpoint, of a run that has ended
   bool is_over_ = false;
 
   // On ranks that have a part of the outer state.

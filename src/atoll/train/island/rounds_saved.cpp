@@ -174,6 +174,7 @@ std::string IslandRounds::saved_text() const {
                              {"tokens", work.tokens},
                              {"loss_sum", work.loss_sum},
                              {"steps_taken", steps_taken_},
+                             {"is_over", is_over_},
                              {"clock", to_json(clock_.state())}};
   return json.dump(2) + "\n";
 }
@@ -198,6 +199,7 @@ island::RoundTracker::Work IslandRounds::load(const fs::path& checkpoint) {
     }
     part_->outer().set_outer_step(whole_number(json.at("outer_step")));
     steps_taken_ = whole_number(json.at("steps_taken"));
+    has_final_model_ = json.value("is_over", false);
     clock_.restore(clock_from(json.at("clock")));
     return {.trained = ranges_from(json.at("trained")),
             .left = ranges_from(json.at("left")),
