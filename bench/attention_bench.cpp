@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "atoll/ops/attention.h"
+#include "atoll/ops/attention/attention.h"
 #include "atoll/ops/peak.h"
 #include "atoll/ops/testing.h"
 

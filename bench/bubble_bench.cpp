@@ -22,10 +22,10 @@
 #include "atoll/comm/mesh.h"
 #include "atoll/comm/threads/transport.h"
 #include "atoll/comm/world.h"
-#include "atoll/parallel/runner.h"
-#include "atoll/parallel/schedules.h"
-#include "atoll/parallel/stage_cut.h"
-#include "atoll/parallel/store_single.h"
+#include "atoll/parallel/runner/runner.h"
+#include "atoll/parallel/schedule/schedules.h"
+#include "atoll/parallel/schedule/stage_cut.h"
+#include "atoll/parallel/store/store_single.h"
 
 namespace atl::bench {
 namespace {

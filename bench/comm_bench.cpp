@@ -26,7 +26,7 @@ class MeetingCopy {
  public:
   explicit MeetingCopy(int ranks) : barrier_(ranks), data_(static_cast<std::size_t>(ranks)) {}
 
-  Way way() {
+  Link link() {
     return {"meet, copy, meet", [this](const Job& job) {
               data_[static_cast<std::size_t>(job.rank)] = job.data;
               barrier_.arrive_and_wait();
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     atl::comm::run_threads(size, {}, [&](atl::comm::World& world) {
       using namespace atl::bench;
       if (pinned) pin(world.rank());
-      compare(world, {of_world(world, "threads"), copy.way(), plain_copy()}, sweep);
+      compare(world, {of_world(world, "threads"), copy.link(), plain_copy()}, sweep);
     });
   }
 }

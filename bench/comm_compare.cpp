@@ -36,11 +36,11 @@ std::string bytes_text(std::int64_t bytes) {
 
 /// Seconds of one call, of the slowest rank, timed over `calls` of them. One call goes before, so
 /// that each way finds in the caches what it has left there itself, and not what another did.
-double time_calls(World& world, const Way& way, const Job& job, int calls) {
-  way.call(job);
+double time_calls(World& world, const Link& link, const Job& job, int calls) {
+  link.call(job);
   world.all().barrier();
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < calls; ++i) way.call(job);
+  for (int i = 0; i < calls; ++i) link.call(job);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   double seconds = elapsed.count() / calls;
   world.all().all_reduce({&seconds, {Dtype::kF64, {1}}}, comm::Reduce::kMax);
@@ -52,18 +52,18 @@ struct Times {
   double best = 0;
 };
 
-std::vector<Times> time_ways(World& world, const std::vector<Way>& ways, const Job& job,
-                             const Sweep& sweep) {
+std::vector<Times> time_links(World& world, const std::vector<Link>& links, const Job& job,
+                              const Sweep& sweep) {
   std::vector<int> calls;
-  for (const Way& way : ways) {
-    time_calls(world, way, job, 1);  // touches memory
-    const double once = time_calls(world, way, job, 3);
+  for (const Link& link : links) {
+    time_calls(world, link, job, 1);  // touches memory
+    const double once = time_calls(world, link, job, 3);
     calls.push_back(std::clamp(static_cast<int>(kBatchSeconds / once), 1, kMostInBatch));
   }
-  std::vector<std::vector<double>> seconds(ways.size());
+  std::vector<std::vector<double>> seconds(links.size());
   for (int round = 0; round < sweep.rounds; ++round) {
-    for (std::size_t i = 0; i < ways.size(); ++i) {
-      seconds[i].push_back(time_calls(world, ways[i], job, calls[i]));
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      seconds[i].push_back(time_calls(world, links[i], job, calls[i]));
     }
   }
   std::vector<Times> times;
@@ -74,12 +74,12 @@ std::vector<Times> time_ways(World& world, const std::vector<Way>& ways, const J
   return times;
 }
 
-void print_header(const std::vector<Way>& ways, What what, int ranks) {
+void print_header(const std::vector<Link>& links, What what, int ranks) {
   std::string names =
       fmt::format("\n{}, {} ranks, GB/s of bus bandwidth\n\n| bytes |", name_of(what), ranks);
   std::string rule = "|---|";
-  for (std::size_t i = 0; i < ways.size(); ++i) {
-    names += fmt::format(" {} |", ways[i].name);
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    names += fmt::format(" {} |", links[i].name);
     rule += "---|";
     if (i == 0) continue;
     names += " ours to it (best) |";
@@ -130,7 +130,7 @@ std::size_t Job::copied_bytes() const {
   }
 }
 
-Way of_world(World& world, std::string name) {
+Link of_world(World& world, std::string name) {
   return {std::move(name), [&world](const Job& job) {
             comm::Group& all = world.all();
             const Tensor data(job.data, {Dtype::kF32, {job.count}});
@@ -143,22 +143,22 @@ Way of_world(World& world, std::string name) {
           }};
 }
 
-Way plain_copy() {
+Link plain_copy() {
   return {"plain copy",
           [](const Job& job) { std::memcpy(job.spare, job.data, job.copied_bytes()); }};
 }
 
-void compare(World& world, const std::vector<Way>& ways, const Sweep& sweep) {
+void compare(World& world, const std::vector<Link>& links, const Sweep& sweep) {
   const auto room = static_cast<std::size_t>(sweep.largest) / sizeof(float);
   const Memory data = cache_lines(room), spare = cache_lines(room);
   for (const What what : {What::kAllReduce, What::kReduceScatter, What::kAllGather}) {
-    if (world.rank() == 0) print_header(ways, what, world.size());
+    if (world.rank() == 0) print_header(links, what, world.size());
     for (std::int64_t bytes = sweep.smallest; bytes <= sweep.largest; bytes *= 4) {
       const std::int64_t part = bytes / static_cast<std::int64_t>(sizeof(float)) / world.size();
       const Job job{what, data.get(), spare.get(), part * world.size(), world.rank(), world.size()};
       // Sums grow with every call, and what is not finite or denormal may be slower.
       std::fill_n(data.get(), room, 0.0F);
-      const std::vector<Times> times = time_ways(world, ways, job, sweep);
+      const std::vector<Times> times = time_links(world, links, job, sweep);
       if (world.rank() == 0) print_row(job, times);
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Times collectives of a world beside other ways to move the same bytes.
+// Times collectives of a world beside other links that move the same bytes.
 
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ struct Job {
 };
 
 /// A way to do it. Called on every rank at the same time; nothing happens between calls.
-struct Way {
+struct Link {
   std::string name;
   std::function<void(const Job& job)> call;
 };
@@ -44,13 +44,13 @@ struct Sweep {
 };
 
 /// The world's own collectives.
-Way of_world(comm::World& world, std::string name);
+Link of_world(comm::World& world, std::string name);
 /// memcpy of copied_bytes() within memory of this rank, without waiting for anybody.
-Way plain_copy();
+Link plain_copy();
 
-/// Prints, on rank 0, a table of every operation: GB/s of each way, the first being ours, and by
+/// Prints, on rank 0, a table of every operation: GB/s of each link, the first being ours, and by
 /// how many times ours is faster than each of the others: of the medians, and of the best. Every
 /// rank of the world must call it.
-void compare(comm::World& world, const std::vector<Way>& ways, const Sweep& sweep);
+void compare(comm::World& world, const std::vector<Link>& links, const Sweep& sweep);
 
 }  // namespace atl::bench

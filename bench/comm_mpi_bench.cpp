@@ -38,7 +38,7 @@ int part_of(const Job& job) {
 }
 
 /// MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather.
-Way of_mpi() {
+Link of_mpi() {
   return {"MPI's own", [](const Job& job) {
             const std::vector<int> parts(static_cast<std::size_t>(job.ranks), part_of(job));
             if (job.what == What::kAllReduce)
@@ -64,7 +64,7 @@ class Gloo {
     context_->connectFullMesh(store, device);
   }
 
-  Way way() {
+  Link link() {
     return {"Gloo's own", [this](const Job& job) { call(job); }};
   }
 
@@ -120,7 +120,7 @@ void run_over_tcp(comm::World& mpi, bool with_gloo, const Sweep& sweep) {
                                        .shared_memory = false},
                                       {});
     Gloo gloo(directory + "/gloo", rank, size);
-    std::vector<Way> ways = {of_world(*world, "ours"), of_mpi(), gloo.way()};
+    std::vector<Link> links = {of_world(*world, "ours"), of_mpi(), gloo.link()};
     std::unique_ptr<comm::World> over_gloo;
     if (with_gloo) {
       over_gloo = comm::open_gloo({.rank = rank,
@@ -131,9 +131,9 @@ void run_over_tcp(comm::World& mpi, bool with_gloo, const Sweep& sweep) {
                                    .generation = 1,
                                    .shared_memory = false},
                                   {});
-      ways.push_back(of_world(*over_gloo, "ours over Gloo"));
+      links.push_back(of_world(*over_gloo, "ours over Gloo"));
     }
-    compare(*world, ways, sweep);
+    compare(*world, links, sweep);
     world->all().barrier();
   }
   if (mpi.rank() == 0) std::filesystem::remove_all(directory);

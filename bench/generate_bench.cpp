@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/model_dir/model_source.h"
-#include "atoll/ops/int8_arithmetic.h"
+#include "atoll/ops/int8/int8_arithmetic.h"
 #include "atoll/serve/inference_engine.h"
 
 namespace atl {

@@ -31,7 +31,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "atoll/ops/matmul.h"
+#include "atoll/ops/matmul/matmul.h"
 #include "atoll/ops/peak.h"
 #include "atoll/ops/testing.h"
 

@@ -18,9 +18,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/comm/gloo/world.h"
-#include "atoll/comm/rendezvous.h"
-#include "atoll/train/config.h"
-#include "atoll/train/options.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
+#include "atoll/train/config/config.h"
+#include "atoll/train/model/options.h"
 
 namespace atl::bench {
 namespace {

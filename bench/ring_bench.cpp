@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
 #include "atoll/comm/tcp/world.h"
 
 namespace atl::bench {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/text/speed.h"
 #include "atoll/text/tokenizer.h"
 

@@ -12,9 +12,9 @@
 #include <limits>
 #include <string>
 
-#include "atoll/tune/draws.h"
-#include "atoll/tune/registry.h"
-#include "atoll/tune/surface.h"
+#include "atoll/tune/schedule/registry.h"
+#include "atoll/tune/search/draws.h"
+#include "atoll/tune/trial/surface.h"
 
 namespace {
 

@@ -3,12 +3,12 @@
 
     tools/mutate_kernels.py [BUILD] [NAME...]
 
-Leaves out, one at a time, of src/atoll/ops/cuda/*.cuh and numbers.h: each sync_block() and sync_warp(),
+Leaves out, one at a time, of src/atoll/ops/*/*.cuh and numbers.h: each sync_block() and sync_warp(),
 each wait for asynchronous copies, each shuffle and vote (a lane then keeps its own value), and each check
 that keeps a thread within its rows and columns. Compiles the kernels with that, links ops_test with them,
 and runs the tests of the GPU's ops on the fake GPU, those beside the kernel first. BUILD (build/release) is
-a build folder whose ops_test is up to date; NAME is a file's, as "norm", or with a line, as "norm:43". Exit
-code 1 when nothing fails for a mutation.
+a build folder whose ops_test is up to date; NAME is a family's, as "norm", or has a file and a line, as
+"norm/kernels:43". Exit code 1 when nothing fails for a mutation.
 
 "piece_moves" and "device_batches" are no kernels: of these each event that is recorded or waited for, and
 each stream that is waited for, is left out, and the tests beside them run.
@@ -23,7 +23,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-KERNELS = ROOT / "src/atoll/ops/cuda"
+OPS = ROOT / "src/atoll/ops"
 LIMIT_S = 300  # for one run of the tests: threads that wait for ever are told by the shim
 
 
@@ -95,7 +95,7 @@ def mutations(text):
 
 # What moves between a GPU and the host, and the program that tests it.
 MOVES = {ROOT / "src/atoll/optim/piece_moves.cpp": ("optim_test", "PieceMoves*"),
-         ROOT / "src/atoll/parallel/device_batches.cpp": ("parallel_test", "DeviceBatches*")}
+         ROOT / "src/atoll/parallel/runner/device_batches.cpp": ("parallel_test", "DeviceBatches*")}
 EVENT = re.compile(r"[\w.\[\]]+->(?:wait|record|synchronize)\((?:[^()]|\(\))*\);")
 
 
@@ -123,15 +123,15 @@ def link_command(build, target, objects, program):
 
 
 def includes(path, header):
-    """Whether a file includes a header of its folder, by itself or by way of others."""
-    found = re.findall(r'#include "atoll/ops/cuda/([^"]+)"', path.read_text())
-    return header.name in found or any(includes(KERNELS / name, header) for name in found)
+    """Whether a file includes a header of a kernel, by itself or by way of others."""
+    found = [OPS / name for name in re.findall(r'#include "atoll/ops/([^"]+)"', path.read_text())]
+    return header in found or any(includes(name, header) for name in found)
 
 
 def compiled(build, scratch, source, text_of=None):
     """The object of a source, with the headers in `scratch` before all others, or with another text."""
     words = compile_command(build, source)
-    result = scratch / f"{source.stem}.o"
+    result = scratch / f"{source.parent.name}_{source.stem}.o"
     words[words.index("-o") + 1] = str(result)
     words[words.index("-c") + 1] = str(text_of or source)
     words[1:1] = [f"-I{scratch}", "-w"]
@@ -155,11 +155,11 @@ def run_moves(build, scratch, source, text):
 
 def run_mutant(build, scratch, header, text):
     """The first test that fails with this text of the header; None when all pass."""
-    overlay = scratch / "atoll/ops/cuda"
+    overlay = scratch / "atoll/ops" / header.parent.name
     shutil.rmtree(scratch / "atoll", ignore_errors=True)
     overlay.mkdir(parents=True)
     (overlay / header.name).write_text(text)
-    sources = [source for source in sorted(KERNELS.glob("*.cpp"))
+    sources = [source for source in sorted(OPS.glob("*/cuda*.cpp"))
                if not source.name.endswith("_test.cpp") and includes(source, header)]
     if not sources:
         sys.exit(f"no source includes {header.name}")
@@ -172,11 +172,8 @@ def run_mutant(build, scratch, header, text):
 
 
 def tests_beside(files):
-    """What --gtest_filter takes for the tests in files that are named as these are."""
-    for file in files:
-        tests = KERNELS / f"{file.stem}_test.cpp"
-        if not tests.exists():
-            continue
+    """What --gtest_filter takes for the tests of a GPU in the families of these files."""
+    for tests in sorted({test for file in files for test in file.parent.glob("cuda*_test.cpp")}):
         for suite in re.findall(r"^(?:TYPED_)?TEST(?:_[FP])?\((\w+),", tests.read_text(), re.M):
             yield from (f"{suite}.*", f"*/{suite}.*", f"{suite}/*")
 
@@ -201,15 +198,16 @@ def main():
     scratch = build / "kernel_mutations"
     scratch.mkdir(exist_ok=True)
     survivors = count = 0
-    for file in [*sorted(KERNELS.glob("*.cuh")), KERNELS / "numbers.h", *MOVES]:
+    for file in [*sorted(OPS.glob("*/*.cuh")), OPS / "cuda/numbers.h", *MOVES]:
         mutants, run = (moves_without_events, run_moves) if file in MOVES else (mutations, run_mutant)
         for line, what, text in mutants(file.read_text()):
-            if names and file.stem not in names and f"{file.stem}:{line}" not in names:
+            name = f"{file.parent.name}/{file.stem}"
+            if names and not {file.parent.name, name, f"{name}:{line}"} & set(names):
                 continue
             count += 1
             failed = run(build, scratch, file, text)
             survivors += failed is None
-            print(f"{file.name}:{line}: \"{what}\": "
+            print(f"{name}:{line}: \"{what}\": "
                   f"{'NOTHING FAILS' if failed is None else failed}", flush=True)
     print(f"{count} mutations, {survivors} that nothing notices")
     return 1 if survivors else 0

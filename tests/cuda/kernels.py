@@ -3,7 +3,7 @@
 
     kernels.py [--write] [--objects FOLDER]
 
-Compiles src/atoll/ops/nvcc/*.cu as the preset `cuda` does, and compares with kernels.txt beside
+Compiles the kernels of src/atoll/ops as the preset `cuda` does, and compares with kernels.txt beside
 this script: a line a kernel, with its registers on sm_80, sm_90 and sm_100, and how many of its blocks
 a multiprocessor of each holds (occupancy.cu). No kernel may have a stack or spill. In PTX, none adds
 floats atomically; instructions that a GPU may round as it likes and products of tensor cores are in
@@ -40,6 +40,14 @@ FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", "-fmad=false", "-O3", "-Xcomp
 
 def find_nvcc():
     return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def made_sources(folder):
+    """The folder of what CMake writes for nvcc: a .cu file for each list of kernels, and all_kernels.h."""
+    made = pathlib.Path(folder) / "made"
+    subprocess.run(["cmake", f"-DSOURCES={ROOT / 'src'}", f"-DOUT={made}", "-P",
+                    ROOT / "cmake/kernels.cmake"], capture_output=True, check=True)
+    return made / "atoll/ops/nvcc"
 
 
 def compile_one(nvcc, source, folder):
@@ -115,7 +123,8 @@ def measure_occupancy(nvcc, kernels, folder):
     """{kernel: {architecture: blocks}}, by mangled name."""
     program = pathlib.Path(folder) / "occupancy"
     flags = [flag for flag in FLAGS if "ptxas" not in flag]
-    run = subprocess.run([nvcc, *flags, "-arch=sm_80", "-I", ROOT / "src", "-o", program,
+    run = subprocess.run([nvcc, *flags, "-arch=sm_80", "-I", ROOT / "src", "-I",
+                          pathlib.Path(folder) / "made", "-o", program,
                           pathlib.Path(__file__).with_name("occupancy.cu")],
                          capture_output=True, text=True)
     if run.returncode != 0:
@@ -132,7 +141,7 @@ def measure_occupancy(nvcc, kernels, folder):
 
 def compile_all(nvcc, folder):
     """What ptxas says of each file, and its PTX; object files are left in `folder`."""
-    sources = sorted((ROOT / "src/atoll/ops/nvcc").glob("*.cu"))
+    sources = sorted(made_sources(folder).glob("*.cu"))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(lambda s: compile_one(nvcc, s, folder), sources))
 

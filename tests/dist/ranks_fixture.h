@@ -17,7 +17,7 @@
 
 #include "atoll/comm/gloo/world.h"
 #include "atoll/comm/mpi/world.h"
-#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
 #include "processes.h"
 
 namespace atl::dist {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "program.h"
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 #include "atoll/metrics/alert.h"
 #include "islands_fixture.h"
 

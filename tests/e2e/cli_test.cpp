@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/cli/commands.h"
 #include "program.h"
 

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/island/ledger/ledger.h"
 #include "atoll/wire/blob_client.h"
 #include "atoll/wire/secret.h"

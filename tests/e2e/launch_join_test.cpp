@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
 #include "launch_fixture.h"
 
 namespace atl {

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "atoll/base/read_file.h"
+#include "atoll/base/files/read_file.h"
 #include "limited_memory.h"
 #include "program.h"
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 
 namespace atl::e2e {
 

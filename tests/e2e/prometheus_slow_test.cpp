@@ -5,7 +5,7 @@
 #include <optional>
 #include <regex>
 
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 #include "prometheus_fixture.h"
 
 namespace atl::e2e {

@@ -7,8 +7,8 @@
 
 #include <filesystem>
 
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 #include "program.h"
 
 namespace atl {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "terminal.h"
 #include "train_fixture.h"

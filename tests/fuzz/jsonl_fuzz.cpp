@@ -1,4 +1,4 @@
-#include "atoll/data/jsonl.h"
+#include "atoll/data/jsonl/jsonl.h"
 
 #include "atoll/text/chat/template.h"
 #include "token_sink.h"

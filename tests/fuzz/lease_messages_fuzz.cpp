@@ -1,6 +1,6 @@
 // What a tuner and its workers on other machines are sent by each other.
 
-#include "atoll/tune/lease_messages.h"
+#include "atoll/tune/lease/lease_messages.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

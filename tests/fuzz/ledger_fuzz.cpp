@@ -3,7 +3,7 @@
 
 #include "atoll/island/ledger/ledger.h"
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "fuzz.h"
 
 namespace {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/ckpt/gguf/writer.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/safetensors/writer.h"
@@ -21,7 +21,7 @@
 #include "atoll/model_dir/export.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/param_server/messages.h"
-#include "atoll/tune/lease_messages.h"
+#include "atoll/tune/lease/lease_messages.h"
 
 namespace atl {
 namespace {

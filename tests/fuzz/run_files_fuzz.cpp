@@ -3,7 +3,7 @@
 
 #include "atoll/metrics/alert.h"
 #include "atoll/metrics/jsonl_sink.h"
-#include "atoll/train/trace_request.h"
+#include "atoll/train/report/trace_request.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/data/tokenization.h"
 #include "fuzz.h"
 

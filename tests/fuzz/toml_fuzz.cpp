@@ -1,4 +1,4 @@
-#include "atoll/base/settings.h"
+#include "atoll/base/settings/settings.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -17,13 +17,13 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/testing.h"
-#include "atoll/train/checkpointing.h"
-#include "atoll/train/step.h"
+#include "atoll/train/checkpoint/contents.h"
+#include "atoll/train/step/step.h"
 
 namespace atl::golden {
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <set>
-#include <sstream>
 
 #include "tidy/includes.h"
 #include "tidy/rules.h"
@@ -15,28 +14,17 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
-// The folders whose *.cpp src/atoll/CMakeLists.txt globs: "ops", and "ops/cpu" for `DIRS cpu`.
-std::set<std::string> globbed_folders(const SourceFile& cmake) {
+// The folders of src/atoll that an atoll_module() builds, with all that is below them.
+std::set<std::string> built_modules(const SourceFile& cmake) {
   std::string text;
   for (const std::string& line : cmake.lines) text += line.substr(0, line.find('#')) + ' ';
   constexpr std::string_view kCall = "atoll_module(";
-  std::set<std::string> folders;
+  std::set<std::string> modules;
   for (std::size_t at = text.find(kCall); at != text.npos; at = text.find(kCall, at + 1)) {
     const std::size_t begin = at + kCall.size();
-    std::istringstream words(text.substr(begin, text.find(')', begin) - begin));
-    std::string module;
-    words >> module;
-    folders.insert("src/atoll/" + module);
-    bool in_dirs = false;
-    for (std::string word; words >> word;) {
-      if (word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == word.npos) {
-        in_dirs = word == "DIRS";
-      } else if (in_dirs) {
-        folders.insert("src/atoll/" + module + "/" + word);
-      }
-    }
+    modules.insert(text.substr(begin, text.find_first_of(" )", begin) - begin));
   }
-  return folders;
+  return modules;
 }
 
 // Outside src/atoll: the nearest CMakeLists.txt upwards names the file or globs its kind.
@@ -65,15 +53,15 @@ void check_dead_files(const Tree& tree, Findings& findings) {
     if (include.from != include.to) included.insert(include.to);
   }
   const SourceFile* cmake = tree.find("src/atoll/CMakeLists.txt");
-  const std::set<std::string> globbed =
-      cmake == nullptr ? std::set<std::string>() : globbed_folders(*cmake);
+  const std::set<std::string> modules =
+      cmake == nullptr ? std::set<std::string>() : built_modules(*cmake);
   for (const SourceFile& file : tree.files) {
     if (file.is_header()) {
       if (included.contains(file.path)) continue;
       findings.push_back({file.path, 0, "dead", "no other file includes this header"});
     } else if (file.is_cpp()) {
-      const bool built = module_of(file.path).empty() ? picked_up(tree, file.path)
-                                                      : globbed.contains(folder_of(file.path));
+      const std::string module = module_of(file.path);
+      const bool built = module.empty() ? picked_up(tree, file.path) : modules.contains(module);
       if (built || included.contains(file.path)) continue;
       findings.push_back({file.path, 0, "dead", "no CMakeLists.txt picks this file up"});
     }

@@ -15,7 +15,12 @@ bool is_public_header(const SourceFile& file) {
   if (!file.is_header() || module_of(file.path).empty() || file.path.ends_with("/testing.h")) {
     return false;
   }
-  return std::count(file.path.begin(), file.path.end(), '/') == 3;  // src/atoll/<folder>/x.h
+  // src/atoll/<folder>/x.h and src/atoll/<folder>/<room>/x.h.
+  const std::ptrdiff_t depth = std::count(file.path.begin(), file.path.end(), '/');
+  if (depth == 3) return true;
+  const std::string below = file.path.substr(std::string_view("src/atoll/").size());
+  static const std::regex backend(".*/(cpu|cuda|fake_cuda|ref|nvcc|amx|no_|testing)[^/]*(/.*)?");
+  return depth == 4 && !std::regex_match(below, backend);
 }
 
 // Obvious or said elsewhere: operators, members defined outside their class, specialisations,

@@ -49,6 +49,7 @@ Findings check_all(const Tree& tree) {
   check_dependencies(tree, findings);
   check_tour(tree, findings);
   check_readmes(tree, findings);
+  check_folder_sizes(tree, findings);
   check_dead_files(tree, findings);
   check_docstrings(tree, findings);
   check_text(tree, findings);

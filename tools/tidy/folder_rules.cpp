@@ -14,6 +14,7 @@ namespace {
 constexpr const char* kCMakeFile = "src/atoll/CMakeLists.txt";
 constexpr const char* kFloorsFile = "tools/tidy/floors.txt";
 constexpr const char* kTourFile = "docs/tour.md";
+constexpr std::size_t kMostFiles = 60;  // of a folder's own
 
 using Folders = std::map<std::string, std::set<std::string>>;
 
@@ -96,6 +97,20 @@ void check_readmes(const Tree& tree, Findings& findings) {
     if (tree.find(path) != nullptr) continue;
     findings.push_back({path, 0, "readme",
                         "missing: say what the folder is, what it may use, and where to begin"});
+  }
+}
+
+void check_folder_sizes(const Tree& tree, Findings& findings) {
+  std::map<std::string, std::size_t> sizes;
+  for (const SourceFile& file : tree.files) {
+    const bool counts = file.is_cpp() || file.is_header() || file.path.ends_with(".cuh");
+    if (counts && !module_of(file.path).empty()) ++sizes[file.path.substr(0, file.path.rfind('/'))];
+  }
+  for (const auto& [folder, size] : sizes) {
+    if (size <= kMostFiles) continue;
+    findings.push_back({folder, 0, "folder",
+                        fmt::format("has {} files of its own, and {} are the most; make rooms",
+                                    size, kMostFiles)});
   }
 }
 

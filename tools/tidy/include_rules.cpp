@@ -73,6 +73,11 @@ bool is_for_tests(const std::string& path) {
   return path.find("_test.") != path.npos || path.find("testing") != path.npos;
 }
 
+// A header and its source are one: what the source includes, the header stands on.
+std::string unit_of(const std::string& path) {
+  return path.substr(0, path.rfind('.'));
+}
+
 // Whether `from` may include `to`, two places of one folder or of two.
 bool may_include(const Place& from, const Place& to) {
   if (from.entry == to.entry) return true;
@@ -158,16 +163,17 @@ void check_floors(const Tree& tree, Findings& findings) {
 }
 
 void check_cycles(const Tree& tree, Findings& findings) {
-  CycleSearch::Graph files;
+  CycleSearch::Graph units;
   CycleSearch::Graph folders;
   for (const Include& include : find_includes(tree)) {
-    files[include.from].emplace(include.to, include);
+    const std::string unit = unit_of(include.from), included = unit_of(include.to);
+    if (unit != included) units[unit].emplace(included, include);
     const std::string from = module_of(include.from);
     const std::string to = module_of(include.to);
     if (!from.empty() && !to.empty() && from != to) folders[from].emplace(to, include);
   }
   CycleSearch(folders, "folders", findings).run();
-  CycleSearch(files, "files", findings).run();
+  CycleSearch(units, "units", findings).run();
 }
 
 }  // namespace atl::tidy

@@ -14,7 +14,8 @@ namespace atl::tidy {
 /// finding.
 void check_floors(const Tree& tree, Findings& findings);
 
-/// `cycle`: no folder of src/atoll includes itself through others, and no file does.
+/// `cycle`: no folder of src/atoll includes itself through others, and no unit does: x.h and x.cpp
+/// of a folder are one unit.
 void check_cycles(const Tree& tree, Findings& findings);
 
 /// `dependency`: the DEPS of each atoll_module() of src/atoll/CMakeLists.txt are the folders that
@@ -27,11 +28,15 @@ void check_tour(const Tree& tree, Findings& findings);
 /// `readme`: each folder of src/atoll has a README.md.
 void check_readmes(const Tree& tree, Findings& findings);
 
+/// `folder`: no folder of src/atoll has more than 60 files of its own.
+void check_folder_sizes(const Tree& tree, Findings& findings);
+
 /// `dead`: a header that no other file includes, a .cpp that no CMakeLists.txt picks up.
 void check_dead_files(const Tree& tree, Findings& findings);
 
-/// `docstring`: types and free functions in the headers of src/atoll/<folder>/ carry a `///`, or
-/// follow without an empty line one that does. ref/, cpu/, testing.h and internal namespaces are
+/// `docstring`: types and free functions in the headers of src/atoll/<folder>/ and of its rooms
+/// carry a `///`, or follow without an empty line one that does. Headers of one backend (their
+/// names or folders begin with cpu, cuda, fake_cuda or ref), test code and internal namespaces are
 /// exempt, and so are operators, forward declarations and definitions of members.
 void check_docstrings(const Tree& tree, Findings& findings);
 

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "tidy/code.h"
 
 namespace atl::tidy {

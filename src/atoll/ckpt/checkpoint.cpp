@@ -9,14 +9,12 @@
 #include <exception>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
-#include "atoll/base/lock.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/lock.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
+#include "atoll/base/files/rename.h"
 #include "atoll/base/log.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
-#include "atoll/base/rename.h"
-#include "atoll/ckpt/checkpoint_hold.h"
-#include "atoll/ckpt/checkpoint_newest.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 
 namespace atl::ckpt {
@@ -184,10 +182,6 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& root) {
   return steps;
 }
 
-std::optional<CheckpointInfo> newest_verified(const fs::path& root, ThreadPool* threads) {
-  return newest_of(root, threads, [](const fs::path&) { return true; });
-}
-
 void set_aside_newer(const fs::path& root, std::int64_t step) {
   for (const std::int64_t newer : checkpoint_steps(root)) {
     if (newer <= step) continue;
@@ -200,21 +194,6 @@ void set_aside_newer(const fs::path& root, std::int64_t step) {
     log::warning("{} is now {}; remove it when you have looked at it", from.string(), to.string());
   }
   sync_directory(root);
-}
-
-int prune_checkpoints(const fs::path& root, int keep, bool is_verified,
-                      const std::set<std::int64_t>& spared) {
-  ATOLL_CHECK(keep >= 1, "keep {}", keep);
-  const std::vector<std::int64_t> steps = checkpoint_steps(root);
-  if (steps.size() <= static_cast<std::size_t>(keep)) return 0;
-  if (!is_verified) verify_checkpoint(root / checkpoint_name(steps.back()));
-  const auto num_old = static_cast<int>(steps.size()) - keep;
-  int num_removed = 0;
-  for (int i = 0; i < num_old; ++i) {
-    if (spared.count(steps[i]) == 0 && remove_checkpoint(root, steps[i])) ++num_removed;
-  }
-  sync_directory(root);
-  return num_removed;
 }
 
 void clean_stale(const fs::path& root) {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/thread_pool.h"
+#include "atoll/base/threads/thread_pool.h"
 #include "atoll/ckpt/manifest.h"
 #include "atoll/ckpt/safetensors/writer.h"
 

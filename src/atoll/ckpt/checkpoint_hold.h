@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "atoll/base/lock.h"
+#include "atoll/base/files/lock.h"
 #include "atoll/ckpt/checkpoint.h"
 
 namespace atl::ckpt {

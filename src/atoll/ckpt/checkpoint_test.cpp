@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "atoll/base/lock.h"
+#include "atoll/base/files/lock.h"
 #include "atoll/base/log.h"
 #include "atoll/ckpt/checkpoint_hold.h"
 #include "atoll/ckpt/checkpoint_paths.h"

@@ -1,11 +1,11 @@
 #include <unistd.h>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
-#include "atoll/base/lock.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/lock.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/rename.h"
 #include "atoll/base/log.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/rename.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 

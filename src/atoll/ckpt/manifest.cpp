@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/base/json.h"
 
 namespace atl::ckpt {

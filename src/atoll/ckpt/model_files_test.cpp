@@ -10,7 +10,7 @@
 #include <map>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/ckpt/safetensors/convert.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/nn/models/family.h"

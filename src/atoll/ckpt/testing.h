@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 
 namespace atl::ckpt::testing {
 

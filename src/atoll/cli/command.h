@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "atoll/cli/argument_parser.h"
 
 namespace atl::cli {
 
@@ -21,7 +19,7 @@ struct Invocation {
 /// Does the command's work once its options are read; returns the exit code. Throws Error.
 using Action = std::function<int(const Invocation&)>;
 
-/// One verb of the program. Each stands in a file of its own and is listed in commands.cpp.
+/// One verb of the program. Each stands in a file of its own and is listed in command_list.cpp.
 struct Command {
   const char* name = "";
   const char* summary = "";      ///< one line of `atoll help`
@@ -29,7 +27,7 @@ struct Command {
   const char* stray = "";        ///< what to do instead of an argument that it does not take
   bool takes_overrides = false;  ///< accepts --group.key=value for every key of a recipe
   std::vector<std::string> settings = {};  ///< without takes_overrides: the keys that it accepts
-  Action (*add)(CLI::App& app) = nullptr;  ///< declares options on `app`
+  Action (*add)(ArgumentParser& parser) = nullptr;  ///< declares options on `parser`
   /// What would take less memory, for the message when there is not enough; empty: nothing.
   const char* memory_advice = "";
 };

@@ -30,5 +30,7 @@ Command trace_command();
 Command bench_command();
 Command config_command();
 Command config_reference_command();
+Command completions_command();
+Command manual_command();
 
 }  // namespace atl::cli

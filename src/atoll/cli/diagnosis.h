@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/machine.h"
+#include "atoll/base/processes/machine.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/build.h"
 #include "atoll/device/device.h"

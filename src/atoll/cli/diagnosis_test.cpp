@@ -1,4 +1,4 @@
-#include "atoll/base/machine.h"
+#include "atoll/base/processes/machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/absent_path.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"

@@ -2,12 +2,12 @@
 #include <optional>
 
 #include "atoll/base/error.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/cli/inspect.h"
 #include "atoll/data/corpus.h"
-#include "atoll/train/options.h"
+#include "atoll/train/checkpoint/corpus_options.h"
 
 namespace atl::cli {
 

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -13,24 +12,26 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <system_error>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/size_limit.h"
 #include "atoll/base/json.h"
-#include "atoll/base/memory_error.h"
 #include "atoll/base/nearest.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/size_limit.h"
+#include "atoll/base/processes/memory_error.h"
 #include "atoll/base/terminal.h"
+#include "atoll/cli/argument_parser.h"
 #include "atoll/cli/arguments.h"
 #include "atoll/cli/commands.h"
-#include "atoll/cli/foreign_commands.h"
-#include "atoll/cli/foreign_options.h"
+#include "atoll/cli/foreign/foreign_commands.h"
+#include "atoll/cli/foreign/foreign_options.h"
 #include "atoll/cli/setting_lists.h"
 #include "atoll/text/utf8.h"
-#include "atoll/train/config.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/config.h"
+#include "atoll/train/config/recipe.h"
 
 namespace atl::cli {
 
@@ -110,10 +111,13 @@ Error unexpected_argument(const Command& command, const std::string& argument) {
 
 // The nearest option of a command to what was typed without its dashes; of settings also by the
 // last part of their names ("--steps" is --train.steps) and by what other programs call them.
-std::string nearest_option(const CLI::App& app, const Command& command, const std::string& typed) {
+std::string nearest_option(const ArgumentParser& parser, const Command& command,
+                           const std::string& typed) {
   std::vector<std::string> names;
-  for (const CLI::Option* known : app.get_options()) {
-    for (const std::string& name : known->get_lnames()) names.push_back(name);
+  for (const Argument& known : parser.arguments()) {
+    for (const std::string& name : known.names()) {
+      if (name.starts_with("--")) names.push_back(name.substr(2));
+    }
   }
   const std::string own = nearest_name(typed, names);
   if (!command.takes_overrides || (!own.empty() && edit_distance(typed, own) <= 1)) return own;
@@ -132,8 +136,8 @@ void refuse_group(const std::string& typed) {
 }
 
 // Refuses arguments no one declared, and says what to give instead.
-void refuse_extras(const CLI::App& app, const Command& command) {
-  std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+void refuse_extras(const ArgumentParser& parser, const Command& command) {
+  std::vector<std::string> extras = parser.unknown_words();
   std::erase(extras, "--");
   if (extras.empty()) return;
   if (!extras.front().starts_with('-')) throw unexpected_argument(command, extras.front());
@@ -147,7 +151,7 @@ void refuse_extras(const CLI::App& app, const Command& command) {
     if (!advice.empty()) throw user_error("unknown option {}; {}", shown(option), advice);
     refuse_group(typed);
   }
-  const std::string nearest = nearest_option(app, command, typed);
+  const std::string nearest = nearest_option(parser, command, typed);
   throw user_error("unknown option {}; {}", shown(option),
                    nearest.empty() ? fmt::format("see `atoll {} --help`", command.name)
                                    : fmt::format("did you mean --{}?", nearest));
@@ -156,7 +160,9 @@ void refuse_extras(const CLI::App& app, const Command& command) {
 // "--device is gpu; it must be one of cpu, cuda; did you mean cuda?"
 std::string not_one_of(const std::string& option, const std::string& word,
                        const std::string& listed) {
-  const std::vector<std::string> names = CLI::detail::split(listed, ',');
+  std::vector<std::string> names;
+  std::istringstream words(listed);
+  for (std::string name; std::getline(words, name, ',');) names.push_back(name);
   std::string meant = foreign_word_meant(word, names);
   if (meant.empty()) meant = nearest_name(word, names);
   return fmt::format("{} is {}; it must be one of {}{}", option, shown(word),
@@ -209,23 +215,19 @@ void refuse_setting(const Command& command, const std::string& word) {
 
 int run_command(const Command& command, const std::vector<std::string>& arguments) {
   const Arguments split = split_arguments(arguments);
-  CLI::App app(command.summary, std::string("atoll ") + command.name);
-  app.allow_extras();  // refused below, with the nearest name
+  ArgumentParser parser(command.summary, std::string("atoll ") + command.name);
+  parser.allow_unknown_words();  // refused below, with the nearest name
   const std::string settings = command.takes_overrides ? usual_settings() + "\n" : "";
-  app.footer(settings + "Example:\n" + command.example);
-  const Action action = command.add(app);
-  try {
-    // CLI11 wants them last first.
-    app.parse(std::vector<std::string>(split.options.rbegin(), split.options.rend()));
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help() << std::flush;
+  parser.set_footer(settings + "Example:\n" + command.example);
+  const Action action = command.add(parser);
+  const ParseResult result = parser.parse(split.options);
+  if (result.wants_help) {
+    std::cout << parser.help() << std::flush;
     return 0;
-  } catch (const CLI::ParseError& error) {
-    // A misspelt option comes before what is missing because of it.
-    refuse_extras(app, command);
-    throw usage_error(command, error.what());
   }
-  refuse_extras(app, command);
+  // A misspelt option comes before what is missing because of it.
+  refuse_extras(parser, command);
+  if (result.error) throw usage_error(command, *result.error);
   for (const std::string& word : split.overrides) refuse_setting(command, word);
   return action({split.overrides, arguments});
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "atoll/cli/commands.h"
-#include "atoll/cli/foreign_commands.h"
+#include "atoll/cli/foreign/foreign_commands.h"
 #include "atoll/cli/setting_lists.h"
-#include "atoll/train/config.h"
+#include "atoll/train/config/config.h"
 
 namespace atl::cli {
 namespace {

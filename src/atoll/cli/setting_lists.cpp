@@ -4,8 +4,8 @@
 #include <cctype>
 
 #include "atoll/base/error.h"
-#include "atoll/train/config.h"
-#include "atoll/tune/study.h"
+#include "atoll/train/config/config.h"
+#include "atoll/tune/trial/study.h"
 
 namespace atl::cli {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "atoll/comm/failure.h"
+#include "atoll/comm/world.h"
 #include "atoll/comm/world_state.h"
 
 namespace atl::comm {

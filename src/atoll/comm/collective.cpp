@@ -2,10 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
-
-#include "atoll/comm/call_header.h"
-
 namespace atl::comm {
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "atoll/comm/where.h"
@@ -66,5 +67,12 @@ struct Collective {
   /// "all_reduce #17 of dp, f32 (1024), at step.cpp:81".
   std::string to_string() const;
 };
+
+/// What a call is about: its data; for reduce_scatter all parts, of which a rank that contributes
+/// nothing has no tensor; for exchange the first piece.
+Spec described_spec(const Collective& collective);
+
+/// The part of a path behind its last slash.
+std::string_view file_name(const char* path);
 
 }  // namespace atl::comm

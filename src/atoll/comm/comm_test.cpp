@@ -5,8 +5,8 @@
 #include <limits>
 #include <thread>
 
+#include "atoll/comm/collectives/reduce.h"
 #include "atoll/comm/mesh.h"
-#include "atoll/comm/reduce.h"
 #include "atoll/comm/testing/numbers.h"
 #include "atoll/comm/world.h"
 

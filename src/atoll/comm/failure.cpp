@@ -3,7 +3,7 @@
 #include <exception>
 #include <new>
 
-#include "atoll/comm/world.h"
+#include "atoll/comm/peer_error.h"
 #include "atoll/device/choose_device.h"
 
 namespace atl::comm {

@@ -4,7 +4,7 @@
 
 #include <ctime>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::comm {
 

@@ -3,21 +3,20 @@
 #include <algorithm>
 
 #include "atoll/base/check.h"
-#include "atoll/comm/call_check.h"
-#include "atoll/comm/channel.h"
-#include "atoll/comm/world.h"
+#include "atoll/comm/channel/channel.h"
+#include "atoll/comm/collectives/call_check.h"
 
 namespace atl::comm {
 
 Group::Group(World& world, Channel& channel, std::vector<int> members, std::string name)
     : world_(world), channel_(channel), members_(std::move(members)), name_(std::move(name)) {
-  const auto self = std::find(members_.begin(), members_.end(), world.rank());
+  const auto self = std::find(members_.begin(), members_.end(), channel.world().rank);
   ATOLL_CHECK(self != members_.end(), "rank {} makes the group {} and is no member of it",
-              world.rank(), name_);
+              channel.world().rank, name_);
   rank_ = static_cast<int>(self - members_.begin());
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    ATOLL_CHECK(members_[i] >= 0 && members_[i] < world.size(), "group {}: no rank {}", name_,
-                members_[i]);
+    ATOLL_CHECK(members_[i] >= 0 && members_[i] < channel.world().size, "group {}: no rank {}",
+                name_, members_[i]);
     ATOLL_CHECK(i == 0 || members_[i - 1] < members_[i], "group {}: members do not ascend", name_);
   }
   ATOLL_CHECK(std::includes(channel_.members().begin(), channel_.members().end(), members_.begin(),
@@ -54,7 +53,7 @@ void Group::admit(Collective& collective) {
 }
 
 bool Group::leaves_out(const Collective& collective) const {
-  const auto& is_left_out = world_.options().leaves_out;
+  const auto& is_left_out = channel_.world().options.leaves_out;
   return is_left_out && size() > 1 && is_left_out(collective);
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "atoll/comm/channel/work.h"
 #include "atoll/comm/collective.h"
-#include "atoll/comm/work.h"
 
 namespace atl::comm {
 

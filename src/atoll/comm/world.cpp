@@ -2,68 +2,13 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
-#include <optional>
 
-#include "atoll/base/check.h"
-#include "atoll/comm/failure.h"
 #include "atoll/comm/world_state.h"
 
 namespace atl::comm {
 
-World::State::State(std::unique_ptr<Transport> transport, const WorldOptions& the_options)
-    : options(the_options) {
-  std::vector<int> members(static_cast<std::size_t>(transport->size()));
-  std::iota(members.begin(), members.end(), 0);
-  channels.push_back(
-      std::make_unique<Channel>(*this, std::string(), std::move(members), std::move(transport)));
-}
-
-// A failing channel reads the list of channels, so all threads end before any channel is destroyed.
-World::State::~State() {
-  for (const auto& channel : channels) channel->stop();
-  while (!channels.empty()) channels.pop_back();  // the first transport outlives the others
-}
-
-void World::State::check_whole() {
-  if (!broken()) return;
-  const std::lock_guard lock(mutex);
-  if (failure) failure->raise();
-}
-
-void World::State::fail(Failure what, const Channel& where) noexcept {
-  {
-    const std::lock_guard lock(mutex);
-    if (failure) return;
-    failure = std::move(what);
-    is_broken.store(true, std::memory_order_release);
-  }
-  // Nobody changes it any more.
-  const std::lock_guard lock(channels_mutex);
-  for (const auto& channel : channels) {
-    Transport* transport = channel.get() == &where ? nullptr : channel->transport();
-    if (transport == nullptr) continue;
-    channel->abort_gpu_links();
-    failure->peer_error ? transport->give_up(failure->rank, failure->message)
-                        : transport->abort(failure->message);
-  }
-}
-
-bool World::State::finished() const {
-  return std::all_of(channels.begin(), channels.end(),
-                     [](const auto& channel) { return channel->finished(); });
-}
-
-void World::State::abort(const std::string& why) noexcept {
-  const std::lock_guard lock(channels_mutex);
-  for (const auto& channel : channels) {
-    channel->abort_gpu_links();
-    if (Transport* transport = channel->transport()) transport->abort(why);
-  }
-}
-
 World::World(std::unique_ptr<Transport> transport, const WorldOptions& options)
-    : state_(std::make_unique<State>(std::move(transport), options)) {
+    : state_(std::make_unique<WorldState>(std::move(transport), options)) {
   state_->all = group(state_->first().members(), "world");
 }
 
@@ -73,11 +18,11 @@ World::~World() {
 }
 
 int World::rank() const {
-  return state_->first().transport()->rank();
+  return state_->rank;
 }
 
 int World::size() const {
-  return state_->first().transport()->size();
+  return state_->size;
 }
 
 std::string World::backend() const {

@@ -7,48 +7,15 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/error.h"
 #include "atoll/comm/group.h"
-#include "atoll/comm/recorder.h"
+#include "atoll/comm/peer_error.h"
+#include "atoll/comm/record/recorder.h"
 #include "atoll/comm/transport.h"
+#include "atoll/comm/world_options.h"
 
 namespace atl::comm {
 
-/// Another rank is gone, hangs, or makes other calls. Kind kPeer.
-class PeerError : public Error {
- public:
-  /// `rank`: which rank of the world it is about; -1: unknown.
-  PeerError(int rank, std::string_view message) : Error(ErrorKind::kPeer, message), rank_(rank) {}
-  int rank() const { return rank_; }
-
- private:
-  int rank_;
-};
-
-/// How bytes go in a collective; docs/collectives.md. It changes no bit.
-enum class Algorithm : std::uint8_t {
-  kDirect,        ///< each rank to each other
-  kRing,          ///< each rank to its two neighbours in rank order
-  kHierarchical,  ///< within hosts, and between neighbouring hosts
-  kAuto,          ///< the fastest of them, measured in the first calls of each size
-};
-/// "direct", "ring", "hierarchical", "auto".
-const char* algorithm_name(Algorithm algorithm);
-/// Throws Error(kUser) for another name.
-Algorithm algorithm_named(std::string_view name);
-
-/// What a World is told beside its backend.
-struct WorldOptions {
-  /// A collective that is not done after so long ends with an error that names who was missing.
-  double timeout_s = 300;
-  /// Ranks on this rank's host, this one among them; 0: all of them.
-  int local_ranks = 0;
-  Algorithm algorithm = Algorithm::kDirect;
-  /// For tests of what each call is there for: one that this says true of is not made on this rank,
-  /// and its tensors stay as they are. Empty: all are made.
-  std::function<bool(const Collective& call)> leaves_out = {};
-};
-
+struct WorldState;
 class Channel;
 
 /// All ranks of one island, as one of them sees them. Owns the channels, each with its transport
@@ -95,12 +62,13 @@ class World {
   /// Whether it is this rank that prints what a failed agree() threw; true before any.
   bool reports() const;
 
-  struct State;
+  /// Of the files of comm/ alone.
+  WorldState& state() { return *state_; }
 
  private:
   int number_of(const std::string& name);
 
-  std::unique_ptr<State> state_;
+  std::unique_ptr<WorldState> state_;
 };
 
 /// The world of a process that is alone.

@@ -39,11 +39,11 @@ void Codec::encode(std::span<const float> x, std::span<float> error,
   const float decay = wants_error() ? feedback() : 1;
   std::vector<float> said(block_elements());
   for_blocks(x.size(), [&](std::size_t begin, std::size_t count, std::size_t byte) {
-    const std::span<float> owed = error.subspan(begin, count);
-    add_decayed(decay, x.subspan(begin, count), owed);
-    encode_block(owed, out.data() + byte);
+    const std::span<float> residual = error.subspan(begin, count);
+    add_decayed(decay, x.subspan(begin, count), residual);
+    encode_block(residual, out.data() + byte);
     decode_block(out.data() + byte, std::span(said).first(count));
-    subtract(std::span(said).first(count), owed);
+    subtract(std::span(said).first(count), residual);
   });
 }
 

@@ -253,7 +253,7 @@ TEST(Codec, WhatIsNotSaidStaysInTheError) {
     const auto codec = make_codec(name);
     const double decay = codec->wants_error() ? 0.95F : 1;
     std::vector<float> error(kN, 0.0F);
-    std::vector<double> owed(kN, 0.0);  // decay * owed + x - said, in double
+    std::vector<double> residual(kN, 0.0);  // decay * residual + x - said, in double
     std::vector<double> magnitude(kN, 0.0);
     std::vector<std::byte> bytes;
     for (int round = 0; round < kRounds; ++round) {
@@ -261,13 +261,13 @@ TEST(Codec, WhatIsNotSaidStaysInTheError) {
       codec->encode(x, error, bytes);
       const std::vector<float> said = test::decode(*codec, bytes, kN);
       for (std::size_t i = 0; i < kN; ++i) {
-        owed[i] = decay * owed[i] + x[i] - said[i];
+        residual[i] = decay * residual[i] + x[i] - said[i];
         magnitude[i] += std::abs(x[i]) + std::abs(said[i]) + std::abs(error[i]);
       }
     }
     // Three roundings a round, each of a number no larger than what was added up by then.
     for (std::size_t i = 0; i < kN; ++i) {
-      ASSERT_NEAR(error[i], owed[i], 3 * kRounds * 0x1p-24 * magnitude[i]) << name << " " << i;
+      ASSERT_NEAR(error[i], residual[i], 3 * kRounds * 0x1p-24 * magnitude[i]) << name << " " << i;
     }
   }
 }

@@ -37,25 +37,26 @@ std::size_t bytes_of(const Codec& codec, std::size_t n) {
 
 }  // namespace
 
-void round_owed(std::span<float> owed) {
-  const std::int32_t largest = largest_magnitude_bits(owed);
+void round_residual(std::span<float> residual) {
+  const std::int32_t largest = largest_magnitude_bits(residual);
   if (largest >= kLimitBits) return;  // not finite, or too large for what follows
   // With `power` at least twice the largest magnitude, each sum lies within [power, 2 power), where
   // floats are 2^-23 of power apart: adding and taking away again rounds to that grid.
   const std::int32_t exponent = std::max((largest >> 23) + 2, 1);
   const float offset = 1.5F * std::bit_cast<float>(exponent << 23);
-  add_and_subtract(offset, owed);
+  add_and_subtract(offset, residual);
 }
 
-void encode_owed(const Codec& codec, std::span<const float> x, std::span<float> owed,
-                 std::span<std::byte> out) {
-  ATOLL_CHECK(owed.empty() || owed.size() == x.size(), "{} owed of {}", owed.size(), x.size());
+void encode_residual(const Codec& codec, std::span<const float> x, std::span<float> residual,
+                     std::span<std::byte> out) {
+  ATOLL_CHECK(residual.empty() || residual.size() == x.size(), "{} residuals of {} values",
+              residual.size(), x.size());
   ATOLL_CHECK_EQ(out.size(), bytes_of(codec, x.size()));
   for_blocks(codec, x.size(), [&](std::size_t begin, std::size_t count, std::size_t byte) {
     Block sum, said;
     const std::span<float> wanted = std::span(sum).first(count);
     std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(begin), count, wanted.begin());
-    if (!owed.empty()) add_weighted(1, owed.subspan(begin, count), wanted);
+    if (!residual.empty()) add_weighted(1, residual.subspan(begin, count), wanted);
     const std::span<std::byte> bytes = out.subspan(byte, bytes_of(codec, count));
     if (largest_magnitude_bits(wanted) >= kLimitBits) {
       const float bad = std::numeric_limits<float>::quiet_NaN();
@@ -64,16 +65,16 @@ void encode_owed(const Codec& codec, std::span<const float> x, std::span<float> 
       return;
     }
     codec.encode(wanted, bytes);
-    if (owed.empty()) return;
+    if (residual.empty()) return;
     codec.decode(bytes, std::span(said).first(count));
     subtract(std::span(said).first(count), wanted);
-    round_owed(wanted);
-    std::copy(wanted.begin(), wanted.end(), owed.begin() + static_cast<std::ptrdiff_t>(begin));
+    round_residual(wanted);
+    std::copy(wanted.begin(), wanted.end(), residual.begin() + static_cast<std::ptrdiff_t>(begin));
   });
 }
 
-void decode_owed(const Codec& codec, std::span<const std::byte> bytes, bool adds,
-                 std::span<float> sum) {
+void decode_residual(const Codec& codec, std::span<const std::byte> bytes, bool adds,
+                     std::span<float> sum) {
   ATOLL_CHECK_EQ(bytes.size(), bytes_of(codec, sum.size()));
   for_blocks(codec, sum.size(), [&](std::size_t begin, std::size_t count, std::size_t byte) {
     Block values;

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::data {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
-#include "atoll/base/unfinished.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
+#include "atoll/base/files/unfinished.h"
 
 namespace atl::data {
 

@@ -123,7 +123,8 @@ bool holds_corpus(const std::filesystem::path& directory);
 /// True for the name of a shard as a corpus has it: "train-00000-0a1b2c3d.atsh".
 bool is_shard_name(std::string_view name);
 
-/// True for the name of a file that makes up a corpus, or an unfinished one (base/unfinished.h).
+/// True for the name of a file that makes up a corpus, or an unfinished one
+/// (base/files/unfinished.h).
 bool is_corpus_file(std::string_view name);
 
 /// What an error of a corpus says, without the advice to make that corpus again with `atoll

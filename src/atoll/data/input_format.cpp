@@ -6,7 +6,7 @@
 #include <array>
 #include <cctype>
 
-#include "atoll/base/text_encoding.h"
+#include "atoll/base/files/text_encoding.h"
 
 namespace atl::data {
 

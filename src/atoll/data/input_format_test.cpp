@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/data/testing.h"
 #include "atoll/data/text_check.h"
 #include "atoll/data/tokenize.h"

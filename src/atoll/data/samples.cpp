@@ -1,7 +1,6 @@
 #include "atoll/data/samples.h"
 
 #include "atoll/base/check.h"
-#include "atoll/data/document_samples.h"
 
 namespace atl::data {
 
@@ -41,15 +40,6 @@ WindowSamples::WindowSamples(const TokenSource& source, const Sampler& sampler, 
 const TokenSource& WindowSamples::cut(std::int64_t sample, RowScratch& scratch) const {
   cut_window(source_, sampler_.sample(sample).first_token, sampler_.context(), packing_, scratch);
   return source_;
-}
-
-std::unique_ptr<SampleSource> make_samples(const TokenSource& source, std::uint64_t seed,
-                                           std::int64_t context, Packing packing) {
-  if (packing == Packing::kDocuments) {
-    return std::make_unique<DocumentSamples>(source, seed, context);
-  }
-  return std::make_unique<WindowSamples>(source, Sampler(seed, source.num_tokens(), context),
-                                         packing);
 }
 
 }  // namespace atl::data

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <span>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/base/hash.h"
 
 namespace atl::data {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/unfinished.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/unfinished.h"
 
 namespace atl::data {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "atoll/base/error.h"
-#include "atoll/base/text_encoding.h"
+#include "atoll/base/files/text_encoding.h"
 #include "atoll/data/input_format.h"
 #include "atoll/text/utf8.h"
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/text_encoding.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
-#include "atoll/base/text_encoding.h"
 #include "atoll/data/text_check.h"
 
 namespace atl::data {

@@ -13,9 +13,9 @@
 #include "atoll/data/bin_tokens.h"
 #include "atoll/data/corpus_writer.h"
 #include "atoll/data/input_format.h"
-#include "atoll/data/jsonl.h"
+#include "atoll/data/jsonl/jsonl.h"
 #include "atoll/data/text_blocks.h"
-#include "atoll/data/tokenize.h"
+#include "atoll/data/tokenize_options.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::data {

@@ -6,14 +6,14 @@
 #include <string>
 #include <utility>
 
-#include "atoll/base/absent_path.h"
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
-#include "atoll/base/lock.h"
+#include "atoll/base/files/absent_path.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/lock.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
+#include "atoll/base/files/text_encoding.h"
 #include "atoll/base/log.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
-#include "atoll/base/text_encoding.h"
 #include "atoll/data/corpus_writer.h"
 #include "atoll/data/text_check.h"
 #include "atoll/data/tokenization.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/data/bin_tokens.h"
 #include "atoll/data/testing.h"
 #include "atoll/data/tokenize.h"

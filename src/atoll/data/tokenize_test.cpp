@@ -1,5 +1,5 @@
 #include "atoll/data/tokenize.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/test_paths.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <optional>
 
-#include "atoll/base/file.h"
-#include "atoll/base/lock.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/lock.h"
 #include "atoll/data/testing.h"
 #include "atoll/text/bpe_trainer.h"
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "atoll/device/fake_cuda/fake_cuda.h"
+#include "atoll/device/fake_cuda/shim.h"
 #include "atoll/device/gpu_support.h"
 
 namespace atl {
@@ -32,6 +33,11 @@ std::unique_ptr<Device> open_chosen(const ChosenDevice& chosen) {
     case DeviceChoice::kCuda:
       return open_cuda(chosen.index, threads);
     case DeviceChoice::kFakeCuda:
+      if (!fake_cuda::kIsBuilt) {
+        throw user_error(
+            "device.kind = fake_cuda plays a GPU on the CPU, for tests, and this build leaves it "
+            "out; build atoll with -DATOLL_TESTS=ON");
+      }
       return std::make_unique<fake_cuda::FakeCudaDevice>(
           fake_cuda::Options{.seed = chosen.fake.order,
                              .threads = threads,

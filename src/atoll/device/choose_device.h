@@ -8,15 +8,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/device/device.h"
+#include "atoll/device/device_lost.h"
 
 namespace atl {
-
-/// A device that was there does not answer any more: what it held is gone, and every call that
-/// follows fails. Kind kResource.
-class DeviceLostError : public Error {
- public:
-  explicit DeviceLostError(std::string_view message) : Error(ErrorKind::kResource, message) {}
-};
 
 /// What a user asks for.
 enum class DeviceChoice {

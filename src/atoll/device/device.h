@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/thread_pool.h"
+#include "atoll/base/threads/thread_pool.h"
 
 namespace atl {
 

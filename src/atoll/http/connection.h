@@ -11,7 +11,7 @@
 
 #include "atoll/http/outboxes.h"
 #include "atoll/http/request_parser.h"
-#include "atoll/http/server.h"
+#include "atoll/http/server_options.h"
 
 namespace atl::http {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 
 namespace atl::http {
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 #include "atoll/http/response.h"
 
 namespace atl::http {

@@ -16,7 +16,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 #include "atoll/http/connection.h"
 #include "atoll/http/listen.h"
 #include "atoll/http/outboxes.h"

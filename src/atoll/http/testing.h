@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 
 namespace atl::http {
 

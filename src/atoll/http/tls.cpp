@@ -7,7 +7,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::http {
 

@@ -5,8 +5,8 @@
 
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
-#include "atoll/train/config_compress.h"
-#include "atoll/train/options.h"
+#include "atoll/train/config/compress.h"
+#include "atoll/train/ranks/sharing.h"
 
 namespace atl::launch {
 
@@ -20,13 +20,14 @@ std::string count_ranks(int num_ranks) {
   return counted(num_ranks, "rank");
 }
 
-// Over MPI the loss of a rank ends the others. State that only the lost rank held is then in the
-// checkpoint only, as are, without copies, the stages, experts and parts of products that a rank
-// alone has. State in a file is too large for the copy in memory that it would pass through. What a
-// lost rank still owed is in the checkpoint too. Ranks with GPUs start again from it.
+// Where a backend's ranks cannot regroup, as over MPI, the loss of one ends the others. State that
+// only the lost rank held is then in the checkpoint only, as are, without copies, the stages,
+// experts and parts of products that a rank alone has. State in a file is too large for the copy in
+// memory that it would pass through. What a lost rank still owed is in the checkpoint too. Ranks
+// with GPUs start again from it.
 bool outlive_others(const LaunchOptions& options, const train::TrainConfig& config) {
   const bool has_whole_state = !config.parallel.has_parts() && config.dp.zero == 0;
-  return options.backend != "mpi" && config.device.kind == "cpu" &&
+  return find_backend(options.backend).can_regroup && config.device.kind == "cpu" &&
          config.offload.optimizer == "none" && !train::is_compressed(config) &&
          (config.launch.replicate || has_whole_state);
 }

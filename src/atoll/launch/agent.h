@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "atoll/launch/agent_server.h"
+#include "atoll/launch/backend.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/probe.h"
 #include "atoll/launch/rank_list.h"
 #include "atoll/launch/slots.h"
-#include "atoll/train/config.h"
+#include "atoll/train/config/config.h"
 
 namespace atl::launch {
 
@@ -27,7 +28,7 @@ struct LaunchOptions {
   ElasticLimits limits = {.min_ranks = 1, .max_ranks = 0, .max_restarts = 3};
   bool is_max_given = false;  ///< limits.max_ranks was
   int slots = 0;              ///< ranks that this machine takes; 0: as many as there may be
-  std::string backend = "gloo";
+  std::string backend = default_backend(Bootstrap::kRendezvous).name;
   std::string hostfile;
   std::string rendezvous;  ///< given: others may join
   double regrow_after_s = 0;

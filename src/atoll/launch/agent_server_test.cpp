@@ -181,8 +181,8 @@ TEST_F(AgentServerTest, ARankOfAnAgentIsAProcessLikeOthers) {
   const LineTaker take = [&](std::string_view line) { lines.emplace_back(line); };
   for (int round = 0; round < 2; ++round) {
     lines.clear();
-    auto process = server.start("beta", {.number = 3});
-    EXPECT_EQ(beta.hear(), format_order({.number = 3}));
+    auto process = server.start("beta", {.number = 3, .backend = "tcp"});
+    EXPECT_EQ(beta.hear(), format_order({.number = 3, .backend = "tcp"}));
     beta.send("hello\nwor");
     beta.send("ld\n");
     EXPECT_FALSE(process->reap(take));
@@ -203,8 +203,8 @@ TEST_F(AgentServerTest, ARankWhoseAgentGoesIsLost) {
   TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  auto process = server.start("beta", {.number = 3});
-  auto none = server.start("beta", {.number = 4});
+  auto process = server.start("beta", {.number = 3, .backend = "tcp"});
+  auto none = server.start("beta", {.number = 4, .backend = "tcp"});
   EXPECT_TRUE(none->reap([](std::string_view) {})->is_lost) << "the one place is taken";
   beta.close();
   std::optional<ProcessEnd> end;
@@ -228,11 +228,12 @@ TEST_F(AgentServerTest, ARankThatNobodyWatchesAnyMoreIsKilledAndItsPlaceFree) {
   TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  server.start("beta", {.number = 3}).reset();
-  EXPECT_EQ(beta.hear(), format_order({.number = 3}));
+  server.start("beta", {.number = 3, .backend = "tcp"}).reset();
+  EXPECT_EQ(beta.hear(), format_order({.number = 3, .backend = "tcp"}));
   EXPECT_EQ(beta.hear(), "signal 9");
   beta.send("last words\n" + format_end({.signal = 9}) + "\n");
-  EXPECT_TRUE(becomes_true([&] { return server.start("beta", {.number = 4})->running(); }));
+  EXPECT_TRUE(becomes_true(
+      [&] { return server.start("beta", {.number = 4, .backend = "tcp"})->running(); }));
 }
 
 TEST_F(AgentServerTest, WhoWantsToLeaveGetsNoOtherRank) {
@@ -240,7 +241,7 @@ TEST_F(AgentServerTest, WhoWantsToLeaveGetsNoOtherRank) {
   TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  auto process = server.start("beta", {.number = 3});
+  auto process = server.start("beta", {.number = 3, .backend = "tcp"});
   beta.hear();
   beta.send(std::string(kLeaveMark) + "\n");
   const auto none = [](std::string_view line) { FAIL() << line; };
@@ -254,7 +255,7 @@ TEST_F(AgentServerTest, WhoWantsToLeaveGetsNoOtherRank) {
   EXPECT_EQ(beta.hear(), "signal 9");
   beta.send(format_end({.signal = 9}) + "\n");
   EXPECT_TRUE(becomes_true([&] { return process->reap(none).has_value(); }));
-  EXPECT_FALSE(server.start("beta", {.number = 4})->reap(none)->exit_code == 0);
+  EXPECT_FALSE(server.start("beta", {.number = 4, .backend = "tcp"})->reap(none)->exit_code == 0);
   server.bye(1, "all is lost");
   EXPECT_EQ(beta.hear(), "bye 1 all is lost");
 }
@@ -264,7 +265,7 @@ TEST_F(AgentServerTest, LinesWithoutEndAreCut) {
   TestAgent beta(server);
   beta.offer(kBeta);
   ASSERT_EQ(beta.hear(), "ok");
-  auto process = server.start("beta", {.number = 3});
+  auto process = server.start("beta", {.number = 3, .backend = "tcp"});
   std::size_t longest = 0, total = 0;
   const LineTaker measure = [&](std::string_view line) {
     longest = std::max(longest, line.size());

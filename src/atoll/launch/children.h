@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 #include "atoll/launch/process_group.h"
 #include "atoll/launch/rank_processes.h"
 

@@ -188,4 +188,9 @@ void refuse_foreign_launch(const Environment& environment) {
       launcher->name, launcher->variables);
 }
 
+void forget_rank_environment() {
+  for (const char* name : rank_variables()) ::unsetenv(name);
+  for (const auto& [name, value] : foreign_environment()) ::unsetenv(name.c_str());
+}
+
 }  // namespace atl::launch

@@ -41,4 +41,8 @@ RankPlan plan_run(const RankFlags& flags, const std::function<bool()>& is_run_of
 /// others before this one.
 void refuse_foreign_launch(const Environment& environment);
 
+/// Takes rank_variables() and those of such launchers out of this process's environment, so that
+/// ranks that it starts do not take them for theirs. Before any thread is made.
+void forget_rank_environment();
+
 }  // namespace atl::launch

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/comm/gloo/world.h"
-#include "atoll/comm/mpi/world.h"
 #include "atoll/comm/mpi_needs.h"
 #include "atoll/launch/mpirun.h"
 
@@ -38,23 +36,19 @@ int finish(const GroupOutcome& outcome) {
   return outcome.exit_code;
 }
 
-Generations::Generations(std::string backend, TrainCall call, const std::string& rendezvous,
+Generations::Generations(const std::string& backend, TrainCall call, const std::string& rendezvous,
                          bool has_remote)
-    : backend_(std::move(backend)), call_(std::move(call)) {
-  if (backend_ == "mpi") {
-    if (!comm::has_mpi()) {
-      throw user_error(
-          "this atoll was built without MPI; install libopenmpi-dev and build again, "
-          "or use --backend=gloo");
-    }
-    require_mpirun();
+    : backend_(find_backend(backend)), call_(std::move(call)) {
+  const std::string why_not = backend_.why_not_built ? backend_.why_not_built() : "";
+  if (!why_not.empty()) throw user_error("{}", why_not);
+  if (has_remote && !backend_.spans_hosts) {
+    throw user_error("--backend={}: its ranks are on one host, and others are asked for; use {}",
+                     backend_.name, default_backend(Bootstrap::kRendezvous).name);
+  }
+  if (backend_.is_started_by_mpirun()) {
+    require_mpirun(backend_.name);
     comm::check_mpi_places(comm::mpi_places());
     return;
-  }
-  if (backend_ == "gloo" && !comm::has_gloo()) {
-    throw user_error(
-        "this atoll was built without Gloo; install libgloo-dev and build again, or "
-        "use --backend=tcp");
   }
   std::pair<std::string, int> place = {has_remote ? this_host() : "127.0.0.1", 0};
   if (!rendezvous.empty()) place = split_address(rendezvous);
@@ -63,10 +57,12 @@ Generations::Generations(std::string backend, TrainCall call, const std::string&
 
 GroupEnd Generations::run(const std::vector<std::string>& hosts, const GroupOptions& options,
                           SignalFd& signals, const StartElsewhere& elsewhere) {
-  if (backend_ == "mpi") return run_group(mpi_processes(call_, hosts), options, signals);
+  if (backend_.is_started_by_mpirun()) {
+    return run_group(mpirun_processes(call_, hosts, backend_.name), options, signals);
+  }
   const RendezvousPoint point = {
-      .rendezvous = server_->address(), .generation = generation_++, .backend = backend_};
-  return run_group(gloo_processes(call_, hosts, point, elsewhere), options, signals);
+      .rendezvous = server_->address(), .generation = generation_++, .backend = backend_.name};
+  return run_group(rendezvous_processes(call_, hosts, point, elsewhere), options, signals);
 }
 
 }  // namespace atl::launch

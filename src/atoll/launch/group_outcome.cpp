@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 
-#include "atoll/base/stop_signals.h"
+#include "atoll/base/processes/stop_signals.h"
 
 namespace atl::launch {
 

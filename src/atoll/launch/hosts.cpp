@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "atoll/base/error.h"
-#include "atoll/base/text_encoding.h"
+#include "atoll/base/files/text_encoding.h"
 
 namespace atl::launch {
 

@@ -5,10 +5,10 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
-#include "atoll/base/machine.h"
+#include "atoll/base/processes/machine.h"
 #include "atoll/base/quantity.h"
 #include "atoll/launch/children.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/recipe.h"
 #include "atoll/wire/address.h"
 
 namespace atl::launch {

@@ -17,9 +17,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
+#include "atoll/base/processes/stop_signals.h"
 #include "atoll/base/quantity.h"
-#include "atoll/base/stop_signals.h"
 
 namespace atl::launch {
 

@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/comm/gloo/world.h"
-#include "atoll/comm/tcp/world.h"
 #include "atoll/launch/rank_main.h"
 
 namespace atl::launch {
@@ -32,6 +30,15 @@ Clock::time_point after(double seconds) {
                             std::chrono::duration<double>(std::min(seconds, kYear)));
 }
 
+const Backend& regrouping_backend(const std::string& name) {
+  const Backend& backend =
+      name.empty() ? default_backend(Bootstrap::kRendezvous) : find_backend(name);
+  if (backend.can_regroup) return backend;
+  throw user_error(
+      "--backend={}: its ranks cannot regroup when some die or come; leave --member out",
+      backend.name);
+}
+
 std::string join_lines(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + '\n';
@@ -43,6 +50,7 @@ std::string join_lines(const std::vector<std::string>& lines) {
 LaunchMembership::LaunchMembership(MembershipOptions options,
                                    const comm::WorldOptions& world_options)
     : options_(std::move(options)),
+      backend_(regrouping_backend(options_.backend)),
       world_options_(world_options),
       rendezvous_(comm::open_rendezvous(options_.rendezvous, world_options.timeout_s)),
       generation_(options_.generation - 1) {}
@@ -143,20 +151,12 @@ std::unique_ptr<comm::World> LaunchMembership::open(const std::vector<ListedRank
       }));
   const auto rank = static_cast<int>(mine - ranks.begin());
   const auto size = static_cast<int>(ranks.size());
-  if (options_.backend == "tcp") {
-    return comm::open_tcp({.rank = rank,
-                           .size = size,
-                           .rendezvous = options_.rendezvous,
-                           .generation = generation_,
-                           .connect_timeout_s = kConnectSeconds},
-                          options);
-  }
-  return comm::open_gloo({.rank = rank,
-                          .size = size,
-                          .rendezvous = options_.rendezvous,
-                          .generation = generation_,
-                          .connect_timeout_s = kConnectSeconds},
-                         options);
+  return backend_.open({.rank = rank,
+                        .size = size,
+                        .rendezvous = options_.rendezvous,
+                        .generation = generation_,
+                        .connect_timeout_s = kConnectSeconds},
+                       options);
 }
 
 // Asked after a step, which all ranks of this generation have taken then.

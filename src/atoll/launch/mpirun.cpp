@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "atoll/launch/backend.h"
+
 namespace atl::launch {
 
 namespace {
@@ -55,7 +57,7 @@ std::vector<std::string> mpirun_command(const MpirunOptions& options,
   return argv;
 }
 
-void require_mpirun() {
+void require_mpirun(const std::string& backend) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
@@ -63,8 +65,9 @@ void require_mpirun() {
     if (::access(program.c_str(), X_OK) == 0) return;
   }
   throw user_error(
-      "--backend=mpi needs mpirun, which is not in PATH; `apt install openmpi-bin`, or "
-      "use --backend=gloo");
+      "--backend={} needs mpirun, which is not in PATH; `apt install openmpi-bin`, or "
+      "use --backend={}",
+      backend, default_backend(Bootstrap::kRendezvous).name);
 }
 
 bool MpirunMessages::takes(std::string_view line) {

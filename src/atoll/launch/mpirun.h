@@ -22,8 +22,8 @@ struct MpirunOptions {
 std::vector<std::string> mpirun_command(const MpirunOptions& options,
                                         const std::vector<std::string>& command);
 
-/// Throws Error(kUser) that names the package when there is no mpirun in PATH.
-void require_mpirun();
+/// Throws Error(kUser) that names the package when there is no mpirun in PATH; `backend` needs it.
+void require_mpirun(const std::string& backend);
 
 /// Separates mpirun's own messages from the lines that its ranks write to standard error.
 class MpirunMessages {

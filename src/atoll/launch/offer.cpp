@@ -9,7 +9,9 @@
 #include <charconv>
 #include <sstream>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/launch/backend_name.h"
 #include "atoll/launch/hosts.h"
 
 namespace atl::launch {
@@ -86,25 +88,29 @@ std::vector<std::string> rank_flags(const RankOrder& order, const std::string& r
   flags.push_back("--rendezvous=" + rendezvous);
   flags.push_back(fmt::format("--generation={}", order.generation));
   if (order.joins) flags.emplace_back("--joins");
-  if (order.backend != "gloo") flags.push_back("--backend=" + order.backend);
+  if (!order.backend.empty()) flags.push_back("--backend=" + order.backend);
   return flags;
 }
 
 std::string format_order(const RankOrder& order) {
+  ATOLL_CHECK(is_backend_name(order.backend), "an order for backend '{}'", order.backend);
   return fmt::format("{}{} {} {} {} {} {}", kStart, order.number, order.joins ? 1 : 0, order.rank,
-                     order.ranks, order.generation, order.backend == "tcp" ? 1 : 0);
+                     order.ranks, order.generation, order.backend);
 }
 
 std::optional<RankOrder> parse_order(std::string_view line) {
   if (!line.starts_with(kStart)) return std::nullopt;
-  const auto numbers = numbers_of<6>(line.substr(kStart.size()));
+  line.remove_prefix(kStart.size());
+  const std::size_t space = line.rfind(' ');
+  if (space == line.npos || !is_backend_name(line.substr(space + 1))) return std::nullopt;
+  const auto numbers = numbers_of<5>(line.substr(0, space));
   if (!numbers) return std::nullopt;
-  const auto [number, joins, rank, ranks, generation, is_tcp] = *numbers;
+  const auto [number, joins, rank, ranks, generation] = *numbers;
   const bool is_fixed = number < 0;
   if (!is_between(number, -1, kMostGenerations) || !is_between(joins, 0, 1) ||
       !is_between(ranks, is_fixed ? 1 : 0, kMostRanks) ||
       !is_between(rank, 0, is_fixed ? ranks - 1 : 0) ||
-      !is_between(generation, 0, kMostGenerations) || !is_between(is_tcp, 0, 1)) {
+      !is_between(generation, 0, kMostGenerations)) {
     return std::nullopt;
   }
   return RankOrder{.number = static_cast<int>(number),
@@ -112,7 +118,7 @@ std::optional<RankOrder> parse_order(std::string_view line) {
                    .rank = static_cast<int>(rank),
                    .ranks = static_cast<int>(ranks),
                    .generation = static_cast<int>(generation),
-                   .backend = is_tcp == 1 ? "tcp" : "gloo"};
+                   .backend = std::string(line.substr(space + 1))};
 }
 
 std::string format_end(const ProcessEnd& end) {

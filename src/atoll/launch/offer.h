@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/comm/rendezvous_wire.h"
+#include "atoll/comm/rendezvous/rendezvous_wire.h"
 #include "atoll/launch/watched.h"
 
 namespace atl::launch {
@@ -45,12 +45,12 @@ Offer parse_offer(std::string_view text);
 
 /// What a rank is told beside the call of `atoll train`, wherever it is started.
 struct RankOrder {
-  int number = -1;               ///< which process of a group whose ranks change; -1: they do not
-  bool joins = false;            ///< the others train already
-  int rank = 0;                  ///< of a group whose ranks do not change
-  int ranks = 0;                 ///< so is this
-  int generation = 0;            ///< of its world, or of the first rank list that it may be in
-  std::string backend = "gloo";  ///< or "tcp"
+  int number = -1;      ///< which process of a group whose ranks change; -1: they do not
+  bool joins = false;   ///< the others train already
+  int rank = 0;         ///< of a group whose ranks do not change
+  int ranks = 0;        ///< so is this
+  int generation = 0;   ///< of its world, or of the first rank list that it may be in
+  std::string backend;  ///< by its name; empty, in flags alone: the default
 
   bool operator==(const RankOrder&) const = default;
 };
@@ -58,9 +58,10 @@ struct RankOrder {
 /// The flags of that order.
 std::vector<std::string> rank_flags(const RankOrder& order, const std::string& rendezvous);
 
-/// "start ...", without newline.
+/// "start ...", without newline. An order names its backend.
 std::string format_order(const RankOrder& order);
-/// Nothing when the line is no order, or one with numbers that cannot be.
+/// Nothing when the line is no order, or one with numbers or a name that cannot be. Whether there
+/// is a backend of that name the rank finds out, which says so.
 std::optional<RankOrder> parse_order(std::string_view line);
 
 /// The line, without newline, that tells how a rank ended.

@@ -44,19 +44,37 @@ TEST(Offer, DamageIsNamed) {
 
 TEST(RankOrder, IsTheSameAtTheOtherEnd) {
   for (const RankOrder& order :
-       {RankOrder{.number = 0}, RankOrder{.number = 7, .joins = true, .generation = 3},
+       {RankOrder{.number = 0, .backend = "gloo"},
+        RankOrder{.number = 7, .joins = true, .generation = 3, .backend = "not-here_yet"},
         RankOrder{.rank = 2, .ranks = 4, .generation = 1, .backend = "tcp"}}) {
     EXPECT_EQ(parse_order(format_order(order)), order);
   }
 }
 
 TEST(RankOrder, WhatCannotBeIsNone) {
-  // Number, joins, rank, ranks, generation, whether it is tcp.
-  for (const char* line :
-       {"start", "start ", "start 1 0 0 0 0", "start 1 0 0 0 0 0 0", "start 1 0 0 0 0 0 ",
-        "start -2 0 0 1 0 0", "start -1 0 0 0 0 0", "start -1 0 2 2 0 0", "start -1 0 0 65537 0 0",
-        "start 1 2 0 0 0 0", "start 1 0 0 0 -1 0", "start 1 0 0 0 0 2", "start a 0 0 0 0 0",
-        "start 1 0 0 0 99999999999 0", "Start 1 0 0 0 0 0"}) {
+  // Number, joins, rank, ranks, generation, backend.
+  EXPECT_TRUE(parse_order("start 1 0 0 0 0 tcp"));
+  for (const char* line : {"start",
+                           "start ",
+                           "start tcp",
+                           "start 1 0 0 0 0",
+                           "start 1 0 0 0 tcp",
+                           "start 1 0 0 0 0 0 tcp",
+                           "start 1 0 0 0 0 tcp ",
+                           "start 1 0 0 0 0  tcp",
+                           "start -2 0 0 1 0 tcp",
+                           "start -1 0 0 0 0 tcp",
+                           "start -1 0 2 2 0 tcp",
+                           "start -1 0 0 65537 0 tcp",
+                           "start 1 2 0 0 0 tcp",
+                           "start 1 0 0 0 -1 tcp",
+                           "start 1 0 0 0 0 2",
+                           "start 1 0 0 0 0 Tcp",
+                           "start 1 0 0 0 0 --tcp",
+                           "start 1 0 0 0 0 a-name-of-more-characters-than-32",
+                           "start a 0 0 0 0 tcp",
+                           "start 1 0 0 0 99999999999 tcp",
+                           "Start 1 0 0 0 0 tcp"}) {
     EXPECT_FALSE(parse_order(line)) << line;
   }
 }

@@ -6,12 +6,12 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
-#include "atoll/base/machine.h"
+#include "atoll/base/processes/machine.h"
 #include "atoll/base/quantity.h"
 #include "atoll/launch/children.h"
 #include "atoll/launch/islands.h"
-#include "atoll/train/config_server.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/recipe.h"
+#include "atoll/train/config/server.h"
 
 namespace atl::launch {
 

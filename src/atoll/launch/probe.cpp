@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 #include "atoll/launch/rank_processes.h"
 
 namespace atl::launch {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/process.h"
-#include "atoll/base/stop_signals.h"
+#include "atoll/base/processes/process.h"
+#include "atoll/base/processes/stop_signals.h"
 #include "atoll/launch/group_outcome.h"
 #include "atoll/launch/watched.h"
 
@@ -42,9 +42,9 @@ struct GroupOptions {
   std::chrono::milliseconds ask_every{1000};
 };
 
-/// Blocks the stop signals (base/stop_signals.h) in the threads that exist and will be made, so
-/// that run_group() can read them from a descriptor; those that are ignored stay so. Children are
-/// not affected. The mask is as it was afterwards.
+/// Blocks the stop signals (base/processes/stop_signals.h) in the threads that exist and will be
+/// made, so that run_group() can read them from a descriptor; those that are ignored stay so.
+/// Children are not affected. The mask is as it was afterwards.
 class SignalFd {
  public:
   SignalFd();

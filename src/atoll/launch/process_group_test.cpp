@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::launch {
 namespace {

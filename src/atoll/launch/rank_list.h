@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
 
 namespace atl::launch {
 

@@ -12,15 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/base/hash.h"
 #include "atoll/base/log.h"
-#include "atoll/base/stop_signals.h"
-#include "atoll/base/thread_pool.h"
-#include "atoll/comm/gloo/world.h"
-#include "atoll/comm/mpi/world.h"
-#include "atoll/comm/rendezvous.h"
-#include "atoll/comm/tcp/world.h"
+#include "atoll/base/processes/stop_signals.h"
+#include "atoll/base/threads/thread_pool.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
+#include "atoll/launch/backend.h"
 #include "atoll/launch/generation.h"
 
 namespace atl::launch {
@@ -46,16 +44,42 @@ void obey_input() {
   }).detach();
 }
 
-std::unique_ptr<comm::World> open_mpi_world(const RankPlan& plan,
-                                            const comm::WorldOptions& options) {
-  std::unique_ptr<comm::World> world = comm::open_mpi(options);
-  if (plan.ranks != 0 && world->size() != plan.ranks) {
+std::unique_ptr<comm::World> open_world(const Backend& backend, const RankPlan& plan,
+                                        int generation, const comm::WorldOptions& options) {
+  std::unique_ptr<comm::World> world = backend.open({.rank = plan.rank,
+                                                     .size = plan.ranks,
+                                                     .rendezvous = plan.rendezvous,
+                                                     .generation = generation},
+                                                    options);
+  const bool is_told_size = backend.is_started_by_mpirun() && plan.ranks != 0;
+  if (is_told_size && world->size() != plan.ranks) {
     throw user_error(
         "MPI knows of {} ranks, but {} says {}: atoll was started by another MPI's "
         "launcher than its own; use Open MPI's mpirun, or srun --mpi=pmix",
         world->size(), plan.origin, plan.ranks);
   }
   return world;
+}
+
+// mpirun sends these, which end a process that does not heed them.
+void heed_mpirun() {
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    struct sigaction now {};
+    ::sigaction(signal, nullptr, &now);
+    // With run.on_signal = save SIGUSR1 is another wish.
+    if (now.sa_handler == SIG_DFL) std::signal(signal, stop_for_mpirun);
+  }
+}
+
+// The process that starts ranks serves the rendezvous. Where ranks are started by hand, rank 0
+// does.
+std::unique_ptr<comm::RendezvousServer> serve_by_hand(const RankPlan& plan,
+                                                      const RankOptions& options) {
+  const bool serves =
+      plan.rank == 0 && options.report_fd < 0 && plan.rendezvous.starts_with("tcp:");
+  if (!serves) return nullptr;
+  const auto [host, port] = split_address(plan.rendezvous);
+  return std::make_unique<comm::RendezvousServer>(host, port);
 }
 
 // Gives all ranks the lines of rank 0.
@@ -94,42 +118,15 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
              const std::function<int(comm::World& world, RankReporter& reporter)>& body) {
   if (options.watches_input) obey_input();
   if (plan.rank > 0) log::set_level(log::Level::kWarning);
-  if (plan.backend == "mpi") {  // before it is told that this rank is there
-    for (const int signal : {SIGUSR1, SIGUSR2}) {
-      struct sigaction now {};
-      ::sigaction(signal, nullptr, &now);
-      // With run.on_signal = save SIGUSR1 is another wish.
-      if (now.sa_handler == SIG_DFL) std::signal(signal, stop_for_mpirun);
-    }
-  }
+  const Backend& backend = find_backend(plan.backend);
+  if (backend.is_started_by_mpirun()) heed_mpirun();  // before it is told that this rank is there
   RankReporter reporter(options.report_fd, plan.rank);
   reporter.begin();
   std::unique_ptr<comm::RendezvousServer> server;
   std::unique_ptr<comm::World> world;
   try {
-    if (plan.backend == "mpi") {
-      world = open_mpi_world(plan, world_options);
-    } else {
-      // The process that starts ranks serves the rendezvous. Where ranks are started by hand, rank
-      // 0 does.
-      if (plan.rank == 0 && options.report_fd < 0 && plan.rendezvous.starts_with("tcp:")) {
-        const auto [host, port] = split_address(plan.rendezvous);
-        server = std::make_unique<comm::RendezvousServer>(host, port);
-      }
-      if (plan.backend == "tcp") {
-        world = comm::open_tcp({.rank = plan.rank,
-                                .size = plan.ranks,
-                                .rendezvous = plan.rendezvous,
-                                .generation = options.generation},
-                               world_options);
-      } else {
-        world = comm::open_gloo({.rank = plan.rank,
-                                 .size = plan.ranks,
-                                 .rendezvous = plan.rendezvous,
-                                 .generation = options.generation},
-                                world_options);
-      }
-    }
+    if (backend.meets_at_rendezvous()) server = serve_by_hand(plan, options);
+    world = open_world(backend, plan, options.generation, world_options);
     return body(*world, reporter);
   } catch (const std::exception& error) {
     const bool tells = !world || world->reports();
@@ -157,6 +154,11 @@ void add_arithmetic(const Settings& settings, std::vector<std::string>& lines) {
 }
 
 }  // namespace
+
+void run_rank_threads(const RankPlan& plan, const comm::WorldOptions& world_options,
+                      const std::function<void(comm::World& world)>& body) {
+  find_backend(plan.backend).run(plan.ranks, world_options, body);
+}
 
 std::vector<std::string> agreement_lines(const std::string& version, const Settings& settings) {
   std::vector<std::string> lines = {"the version = " + version};

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/settings.h"
+#include "atoll/base/settings/settings.h"
 #include "atoll/comm/world.h"
 #include "atoll/launch/ranks.h"
 #include "atoll/launch/report.h"
@@ -33,6 +33,11 @@ int run_watched(const RankOptions& options, int rank,
 int run_rank(const RankPlan& plan, const RankOptions& options,
              const comm::WorldOptions& world_options,
              const std::function<int(comm::World& world, RankReporter& reporter)>& body);
+
+/// Runs `body` on every rank of `plan` (Role::kThreads), each a thread of this process, as
+/// comm::run_threads() does.
+void run_rank_threads(const RankPlan& plan, const comm::WorldOptions& world_options,
+                      const std::function<void(comm::World& world)>& body);
 
 /// What all ranks of a run must have in common, a line each: version and settings, without what may
 /// differ from host to host (device.*, data.cache_dir); of device.bf16 and device.attention what

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "atoll/base/thread_pool.h"
+#include "atoll/base/threads/thread_pool.h"
 
 namespace atl::launch {
 namespace {

@@ -64,10 +64,10 @@ RankProcess elastic_process(const TrainCall& call, const std::string& host,
   return process;
 }
 
-std::vector<RankProcess> gloo_processes(const TrainCall& call,
-                                        const std::vector<std::string>& hosts,
-                                        const RendezvousPoint& point,
-                                        const StartElsewhere& elsewhere) {
+std::vector<RankProcess> rendezvous_processes(const TrainCall& call,
+                                              const std::vector<std::string>& hosts,
+                                              const RendezvousPoint& point,
+                                              const StartElsewhere& elsewhere) {
   std::vector<RankProcess> processes;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     const RankOrder order = {.rank = static_cast<int>(rank),
@@ -110,8 +110,9 @@ std::vector<std::string> ssh_command(const std::string& host, const std::string&
           command};
 }
 
-std::vector<RankProcess> mpi_processes(const TrainCall& call,
-                                       const std::vector<std::string>& hosts) {
+std::vector<RankProcess> mpirun_processes(const TrainCall& call,
+                                          const std::vector<std::string>& hosts,
+                                          const std::string& backend) {
   MpirunOptions options = {.ranks = static_cast<int>(hosts.size()), .is_root = ::geteuid() == 0};
   bool elsewhere = false;
   for (const std::string& host : hosts) {
@@ -125,7 +126,8 @@ std::vector<RankProcess> mpi_processes(const TrainCall& call,
   }
   if (!elsewhere) options.hosts.clear();
   std::vector<std::string> argv = train_command_line(call);
-  argv.insert(argv.end(), {"--backend=mpi", fmt::format("--report-fd={}", kStandardError)});
+  argv.push_back("--backend=" + backend);
+  argv.push_back(fmt::format("--report-fd={}", kStandardError));
   return {{.rank = 0,
            .reach = Reach::kMpirun,
            .num_ranks = options.ranks,

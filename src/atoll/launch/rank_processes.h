@@ -30,11 +30,11 @@ struct TrainCall {
 /// This program, here, on that recipe (empty: none).
 TrainCall train_call(const std::string& recipe, const std::vector<std::string>& overrides);
 
-/// What a rank over Gloo or TCP is told beside the call.
+/// What a rank is told beside the call that meets others at a rendezvous.
 struct RendezvousPoint {
   std::string rendezvous;
   int generation = 0;
-  std::string backend = "gloo";  ///< or "tcp"
+  std::string backend;  ///< its name; empty: that which a rank takes by default
 };
 
 /// Starts a rank where only its caller knows how: nothing for a host that it does not know.
@@ -42,18 +42,19 @@ using StartElsewhere =
     std::function<std::optional<RankProcess>(const std::string& host, const RankOrder& order)>;
 
 /// One process a rank, here, through ssh, or `elsewhere`, which meet at a rendezvous.
-std::vector<RankProcess> gloo_processes(const TrainCall& call,
-                                        const std::vector<std::string>& hosts,
-                                        const RendezvousPoint& point,
-                                        const StartElsewhere& elsewhere = {});
+std::vector<RankProcess> rendezvous_processes(const TrainCall& call,
+                                              const std::vector<std::string>& hosts,
+                                              const RendezvousPoint& point,
+                                              const StartElsewhere& elsewhere = {});
 
 /// One process of a group that may change, on `host` (empty: here).
 RankProcess elastic_process(const TrainCall& call, const std::string& host,
                             const std::string& rendezvous, const RankOrder& order);
 
-/// One mpirun for all ranks.
-std::vector<RankProcess> mpi_processes(const TrainCall& call,
-                                       const std::vector<std::string>& hosts);
+/// One mpirun for all ranks of `backend`.
+std::vector<RankProcess> mpirun_processes(const TrainCall& call,
+                                          const std::vector<std::string>& hosts,
+                                          const std::string& backend);
 
 /// The words of that call.
 std::vector<std::string> train_command_line(const TrainCall& call);

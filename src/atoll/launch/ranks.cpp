@@ -5,10 +5,9 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/nearest.h"
-#include "atoll/launch/foreign_launcher.h"
+#include "atoll/launch/backend.h"
+#include "atoll/launch/engines/slurm.h"
 #include "atoll/launch/hosts.h"
-#include "atoll/launch/slurm.h"
 
 namespace atl::launch {
 
@@ -36,8 +35,8 @@ constexpr std::int64_t kMostRanks = 65536;
 
 // A launcher, as the environment variables show it.
 struct Launcher {
-  std::string name;     // "mpirun"
-  std::string backend;  // of its ranks
+  std::string name;                          // "mpirun"
+  Bootstrap bootstrap = Bootstrap::kMpirun;  // of its ranks
   std::string rank_variable, size_variable;
   int rank = 0;
   int size = 0;  // 0: unknown
@@ -88,26 +87,21 @@ std::optional<Launcher> find_launcher(const Environment& environment) {
   const auto has = [&](const char* name) { return look_up(environment, name).has_value(); };
   if (has("OMPI_COMM_WORLD_RANK") || has("OMPI_COMM_WORLD_SIZE")) {
     return launched_by(environment, {.name = "mpirun",
-                                     .backend = "mpi",
                                      .rank_variable = "OMPI_COMM_WORLD_RANK",
                                      .size_variable = "OMPI_COMM_WORLD_SIZE"});
   }
   if (has("PMI_RANK") || has("PMI_SIZE")) {
-    return launched_by(environment, {.name = "a PMI",
-                                     .backend = "mpi",
-                                     .rank_variable = "PMI_RANK",
-                                     .size_variable = "PMI_SIZE"});
+    return launched_by(environment,
+                       {.name = "a PMI", .rank_variable = "PMI_RANK", .size_variable = "PMI_SIZE"});
   }
   const std::string slurm_size = slurm_size_variable(environment);
   if (has("PMIX_RANK")) {
-    return launched_by(environment, {.name = "a PMIx",
-                                     .backend = "mpi",
-                                     .rank_variable = "PMIX_RANK",
-                                     .size_variable = slurm_size});
+    return launched_by(
+        environment, {.name = "a PMIx", .rank_variable = "PMIX_RANK", .size_variable = slurm_size});
   }
   if (has("SLURM_PROCID") && !slurm_size.empty()) {
     return launched_by(environment, {.name = "srun",
-                                     .backend = "gloo",
+                                     .bootstrap = Bootstrap::kRendezvous,
                                      .rank_variable = "SLURM_PROCID",
                                      .size_variable = slurm_size});
   }
@@ -134,21 +128,9 @@ std::string slurm_rendezvous(const Environment& environment) {
   return fmt::format("tcp://{}:{}", first_slurm_host(*nodes), kFirstPort + number % kPorts);
 }
 
-// Whether its ranks find each other at a rendezvous.
-bool meets(const std::string& backend) {
-  return backend == "gloo" || backend == "tcp";
-}
-
-void check_backend(const std::string& backend) {
-  static const std::vector<std::string> names = {"threads", "mpi", "gloo", "tcp"};
-  for (const std::string& name : names) {
-    if (backend == name) return;
-  }
-  if (backend.empty()) return;
-  const std::string nearest = nearest_name(backend, names);
-  throw user_error("--backend={}: there is no such backend; {}", backend,
-                   nearest.empty() ? "there are threads, mpi, gloo and tcp"
-                                   : fmt::format("did you mean {}?", nearest));
+// What the flags name, or else the default of those that come together so.
+const Backend& backend_of(const RankFlags& flags, Bootstrap bootstrap) {
+  return flags.backend.empty() ? default_backend(bootstrap) : find_backend(flags.backend);
 }
 
 void check_count(const char* flag, const std::optional<std::int64_t>& count) {
@@ -195,23 +177,26 @@ RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
         "is set); leave it out",
         launcher.name, launcher.rank_variable);
   }
+  const Backend& backend = backend_of(flags, launcher.bootstrap);
   RankPlan plan = {.role = Role::kRank,
-                   .backend = flags.backend.empty() ? launcher.backend : flags.backend,
+                   .backend = backend.name,
                    .ranks = launcher.size,
                    .rank = launcher.rank,
                    .origin = size_name.empty() ? launcher.rank_variable : size_name};
-  if (plan.backend == "threads") {
+  if (backend.is_threads()) {
     throw user_error(
-        "--backend=threads makes ranks in one process, but {} has started {} "
+        "--backend={} makes ranks in one process, but {} has started {} "
         "processes ({} is set); use --backend={}",
-        launcher.name, launcher.size, plan.origin, launcher.backend);
+        backend.name, launcher.name, launcher.size, plan.origin,
+        default_backend(launcher.bootstrap).name);
   }
-  if (plan.backend == "mpi" && launcher.backend != "mpi") {
+  if (backend.is_started_by_mpirun() && launcher.bootstrap != Bootstrap::kMpirun) {
     throw user_error(
-        "--backend=mpi needs a PMI, and srun has started this program without one; "
-        "use `srun --mpi=pmix`, or --backend=gloo");
+        "--backend={} needs a PMI, and srun has started this program without one; "
+        "use `srun --mpi=pmix`, or --backend={}",
+        backend.name, default_backend(Bootstrap::kRendezvous).name);
   }
-  if (meets(plan.backend)) {
+  if (backend.meets_at_rendezvous()) {
     plan.rendezvous = flags.rendezvous;
     const bool has_step = !slurm_size_variable(environment).empty();
     if (plan.rendezvous.empty() && launcher.name != "mpirun" && has_step) {
@@ -220,14 +205,14 @@ RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
     if (plan.rendezvous.empty() || launcher.size == 0) {
       throw user_error(
           "--backend={} under {} needs an address at which its ranks meet: give "
-          "--rendezvous=tcp://HOST:PORT or file:///DIRECTORY, or use --backend=mpi",
-          plan.backend, launcher.name);
+          "--rendezvous=tcp://HOST:PORT or file:///DIRECTORY, or use --backend={}",
+          backend.name, launcher.name, default_backend(Bootstrap::kMpirun).name);
     }
   } else if (!flags.rendezvous.empty()) {
     throw user_error(
-        "--rendezvous is for --backend=gloo; ranks that {} has started find each "
+        "--rendezvous is for --backend={}; ranks that {} has started find each "
         "other by it",
-        launcher.name);
+        default_backend(Bootstrap::kRendezvous).name, launcher.name);
   }
   return plan;
 }
@@ -245,10 +230,12 @@ RankPlan plan_by_hand(const RankFlags& flags) {
     throw user_error("--rank {} of --ranks {}: ranks are counted from 0 to {}", *flags.rank,
                      *flags.ranks, *flags.ranks - 1);
   }
-  if (!flags.backend.empty() && !meets(flags.backend)) {
-    throw user_error("--rank is for --backend=gloo or tcp; {}",
-                     flags.backend == "mpi" ? "mpirun gives ranks to those of mpi"
-                                            : "-n alone starts those of threads");
+  const Backend& backend = backend_of(flags, Bootstrap::kRendezvous);
+  if (!backend.meets_at_rendezvous()) {
+    throw user_error(
+        "--rank is for --backend={}; {} {}", backend_names({Bootstrap::kRendezvous}),
+        backend.is_threads() ? "-n alone starts those of" : "mpirun gives ranks to those of",
+        backend.name);
   }
   if (!flags.hostfile.empty()) {
     throw user_error("--hostfile starts ranks and --rank {} is one of them; give one of the two",
@@ -263,7 +250,7 @@ RankPlan plan_by_hand(const RankFlags& flags) {
         *flags.rank);
   }
   return {.role = Role::kRank,
-          .backend = flags.backend.empty() ? "gloo" : flags.backend,
+          .backend = backend.name,
           .ranks = static_cast<int>(*flags.ranks),
           .rank = static_cast<int>(*flags.rank),
           .rendezvous = flags.rendezvous,
@@ -278,15 +265,17 @@ RankPlan plan_first(const RankFlags& flags) {
         "them all",
         *flags.ranks, *flags.ranks);
   }
-  std::string backend = flags.backend;
-  if (backend.empty()) backend = flags.hostfile.empty() ? "threads" : "gloo";
-  if (!flags.hostfile.empty() && backend == "threads") {
-    throw user_error(
-        "--backend=threads makes ranks in one process, so it takes no --hostfile; use "
-        "gloo or mpi");
+  const Backend& backend =
+      backend_of(flags, flags.hostfile.empty() ? Bootstrap::kThreads : Bootstrap::kRendezvous);
+  if (!flags.hostfile.empty() && !backend.spans_hosts) {
+    throw user_error("--backend={} makes ranks {}, so it takes no --hostfile; use {} or {}",
+                     backend.name, backend.is_threads() ? "in one process" : "on one host",
+                     default_backend(Bootstrap::kRendezvous).name,
+                     default_backend(Bootstrap::kMpirun).name);
   }
-  if (!flags.rendezvous.empty() && !meets(backend)) {
-    throw user_error("--rendezvous is for --backend=gloo or tcp, and this is {}", backend);
+  if (!flags.rendezvous.empty() && !backend.meets_at_rendezvous()) {
+    throw user_error("--rendezvous is for --backend={}, and this is {}",
+                     backend_names({Bootstrap::kRendezvous}), backend.name);
   }
   if (flags.rendezvous.starts_with("file:")) {
     throw user_error(
@@ -297,8 +286,8 @@ RankPlan plan_first(const RankFlags& flags) {
   const bool all_slots = !flags.hostfile.empty() && !flags.num_ranks;
   const int ranks = all_slots ? 0 : static_cast<int>(flags.num_ranks.value_or(1));
   if (ranks == 1 && flags.hostfile.empty()) return {.origin = flags.num_ranks ? "-n" : ""};
-  return {.role = backend == "threads" ? Role::kThreads : Role::kParent,
-          .backend = backend,
+  return {.role = backend.is_threads() ? Role::kThreads : Role::kParent,
+          .backend = backend.name,
           .ranks = ranks,
           .rendezvous = flags.rendezvous,
           .hostfile = flags.hostfile,
@@ -306,6 +295,10 @@ RankPlan plan_first(const RankFlags& flags) {
 }
 
 }  // namespace
+
+std::span<const char* const> rank_variables() {
+  return kVariables;
+}
 
 Environment rank_environment() {
   Environment environment;
@@ -336,7 +329,7 @@ std::string slurm_advice(const Environment& environment) {
 }
 
 RankPlan plan_ranks(const RankFlags& flags, const Environment& environment) {
-  check_backend(flags.backend);
+  if (!flags.backend.empty()) find_backend(flags.backend);
   check_count("-n", flags.num_ranks);
   check_count("--ranks", flags.ranks);
   check_rendezvous(flags.rendezvous);
@@ -362,11 +355,6 @@ std::optional<LaunchTask> launch_task(const Environment& environment) {
       "{} has started this ({} is set), and `atoll launch` starts ranks itself; call it once, or "
       "start `atoll train` so",
       launcher->name, launcher->rank_variable);
-}
-
-void forget_rank_environment() {
-  for (const char* name : kVariables) ::unsetenv(name);
-  for (const auto& [name, value] : foreign_environment()) ::unsetenv(name.c_str());
 }
 
 }  // namespace atl::launch

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace atl::launch {
@@ -22,6 +23,9 @@ struct RankFlags {
 /// Environment variables by name.
 using Environment = std::map<std::string, std::string>;
 
+/// Names of those that plan_ranks() looks at.
+std::span<const char* const> rank_variables();
+
 /// Those of this process that plan_ranks() looks at; at a shell that `srun --pty` has started
 /// without those of the task that is that shell.
 Environment rank_environment();
@@ -37,11 +41,11 @@ enum class Role : std::uint8_t {
 /// The answer of plan_ranks().
 struct RankPlan {
   Role role = Role::kAlone;
-  std::string backend = "self";  ///< "self", "threads", "mpi", "gloo" or "tcp"
-  int ranks = 1;                 ///< 0: all slots of the hostfile (kParent), or MPI knows (kRank)
-  int rank = 0;                  ///< of kRank; -1: MPI knows
-  std::string rendezvous;  ///< gloo, tcp: "tcp://host:port" or "file:///directory"; may be empty
-                           ///< for kParent, which then chooses
+  std::string backend;     ///< its name; empty for kAlone
+  int ranks = 1;           ///< 0: all slots of the hostfile (kParent), or MPI knows (kRank)
+  int rank = 0;            ///< of kRank; -1: MPI knows
+  std::string rendezvous;  ///< of Bootstrap::kRendezvous: "tcp://host:port" or "file:///directory";
+                           ///< may be empty for kParent, which then chooses
   std::string hostfile;    ///< of kParent
   std::string origin;      ///< who said how many there are: "-n", "OMPI_COMM_WORLD_SIZE", ...
 };
@@ -66,9 +70,5 @@ std::optional<LaunchTask> launch_task(const Environment& environment);
 /// What to say where one rank trains in a job of Slurm that has several tasks or nodes: in a batch
 /// script, or at a shell of `salloc` or `srun --pty`. Empty: there is no such job.
 std::string slurm_advice(const Environment& environment);
-
-/// Takes those variables out of this process's environment, so that ranks that it starts do not
-/// take them for theirs. Before any thread is made.
-void forget_rank_environment();
 
 }  // namespace atl::launch

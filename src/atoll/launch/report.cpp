@@ -9,9 +9,9 @@
 #include <new>
 #include <utility>
 
-#include "atoll/base/memory_error.h"
+#include "atoll/base/processes/memory_error.h"
 #include "atoll/comm/world.h"
-#include "atoll/train/room.h"
+#include "atoll/train/model/memory_check.h"
 
 namespace atl::launch {
 

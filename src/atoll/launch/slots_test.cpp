@@ -106,7 +106,7 @@ TEST(Members, EachRankIsToldWhoItIs) {
   const TrainCall call = {
       .program = "/opt/a b/atoll", .directory = "/srv/me", .arguments = {"r.toml"}};
   const auto processes =
-      gloo_processes(call, {"", "b"}, {.rendezvous = "tcp://h:7", .generation = 3});
+      rendezvous_processes(call, {"", "b"}, {.rendezvous = "tcp://h:7", .generation = 3});
   ASSERT_EQ(processes.size(), 2U);
   EXPECT_EQ(processes[0].reach, Reach::kHere);
   EXPECT_THAT(processes[0].argv, Contains("--rank=0"));
@@ -120,10 +120,12 @@ TEST(Members, EachRankIsToldWhoItIs) {
 }
 
 TEST(Members, OneMpirunStartsAll) {
-  const auto processes = mpi_processes({.program = "atoll"}, {"", "b", "b"});
+  const auto processes = mpirun_processes({.program = "atoll"}, {"", "b", "b"}, "mpi");
   ASSERT_EQ(processes.size(), 1U);
   EXPECT_THAT(processes[0].argv, Contains("localhost:1,b:2"));
-  EXPECT_THAT(mpi_processes({.program = "atoll"}, {"", ""})[0].argv, Not(Contains("--host")));
+  EXPECT_THAT(processes[0].argv, Contains("--backend=mpi"));
+  EXPECT_THAT(mpirun_processes({.program = "atoll"}, {"", ""}, "mpi")[0].argv,
+              Not(Contains("--host")));
 }
 
 TEST(ShellCommand, OddWordsAreQuoted) {

@@ -7,7 +7,7 @@
 #include <csignal>
 #include <utility>
 
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 
 namespace atl::launch {
 

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
 
 namespace atl::metrics {
 

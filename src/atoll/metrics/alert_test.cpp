@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::metrics {
 namespace {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
-#include "atoll/base/read_file.h"
 #include "atoll/metrics/record.h"
 
 namespace atl::metrics {

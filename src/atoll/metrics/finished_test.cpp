@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::metrics {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/append_file.h"
+#include "atoll/base/files/append_file.h"
 #include "atoll/metrics/sink.h"
 
 namespace atl::metrics {

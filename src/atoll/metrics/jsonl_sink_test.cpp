@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::metrics {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::metrics {
 namespace {

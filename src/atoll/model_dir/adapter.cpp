@@ -4,11 +4,11 @@
 #include <set>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
 #include "atoll/ckpt/model_files.h"
-#include "atoll/parallel/whole_state.h"
+#include "atoll/parallel/store/whole_state.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::model_dir {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/thread_pool.h"
+#include "atoll/base/threads/thread_pool.h"
 #include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/nn/lora.h"
-#include "atoll/parallel/param_store.h"
+#include "atoll/parallel/store/param_store.h"
 
 namespace atl::model_dir {
 

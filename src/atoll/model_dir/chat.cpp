@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/text_encoding.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/text_encoding.h"
 
 namespace atl::model_dir {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "atoll/base/error.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/ckpt/gguf/config.h"
 #include "atoll/ckpt/gguf/names.h"
 #include "atoll/ckpt/gguf/tokenizer.h"

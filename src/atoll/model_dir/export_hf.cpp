@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/ckpt/hf/directory.h"
 #include "atoll/ckpt/manifest.h"
 #include "atoll/ckpt/model_files.h"

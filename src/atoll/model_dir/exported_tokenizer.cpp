@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
-#include "atoll/text/sentence_piece_json.h"
+#include "atoll/text/sentence_piece/sentence_piece_json.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::model_dir {

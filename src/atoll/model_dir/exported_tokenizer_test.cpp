@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/model_dir/sentence_piece_testing.h"
 #include "atoll/text/tokenizer.h"
 

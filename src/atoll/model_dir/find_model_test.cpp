@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/model_dir/model_source.h"
 
 namespace atl::model_dir {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "atoll/base/lock.h"
+#include "atoll/base/files/lock.h"
 
 namespace atl::model_dir {
 

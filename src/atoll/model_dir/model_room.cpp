@@ -1,6 +1,6 @@
 #include "atoll/model_dir/model_room.h"
 
-#include "atoll/base/cgroup.h"
+#include "atoll/base/processes/cgroup.h"
 #include "atoll/base/quantity.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/nn/models/sizes.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "atoll/base/memory_error.h"
+#include "atoll/base/processes/memory_error.h"
 #include "atoll/device/device.h"
 #include "atoll/nn/model.h"
 

@@ -8,11 +8,11 @@
 #include <tuple>
 #include <utility>
 
-#include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/absent_path.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/log.h"
-#include "atoll/base/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_hold.h"
@@ -20,7 +20,7 @@
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/nn/models/family.h"
-#include "atoll/parallel/whole_state.h"
+#include "atoll/parallel/store/whole_state.h"
 #include "atoll/text/tokenizer_config.h"
 
 namespace atl::model_dir {

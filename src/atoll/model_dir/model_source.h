@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/thread_pool.h"
+#include "atoll/base/threads/thread_pool.h"
 #include "atoll/nn/models/family.h"
-#include "atoll/parallel/param_store.h"
+#include "atoll/parallel/store/param_store.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::model_dir {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/text/new_tokenizers.h"
 
 namespace atl::model_dir {

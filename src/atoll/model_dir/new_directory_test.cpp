@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::model_dir {
 namespace {

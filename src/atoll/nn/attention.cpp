@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "atoll/nn/kv_cache.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/ops/norm.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/norm/norm.h"
 
 namespace atl::nn {
 

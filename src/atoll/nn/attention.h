@@ -4,7 +4,7 @@
 
 #include "atoll/nn/attention_core.h"
 #include "atoll/nn/linear.h"
-#include "atoll/ops/rope.h"
+#include "atoll/ops/rope/rope.h"
 
 namespace atl::nn {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "atoll/ops/attention.h"
+#include "atoll/ops/attention/attention.h"
 #include "atoll/tensor/batch.h"
 
 namespace atl::nn {

@@ -1,6 +1,6 @@
 #include "atoll/nn/dropout.h"
 
-#include "atoll/ops/elementwise.h"
+#include "atoll/ops/elementwise/elementwise.h"
 
 namespace atl::nn {
 

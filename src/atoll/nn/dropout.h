@@ -1,7 +1,7 @@
 #pragma once
 
 #include "atoll/nn/layer.h"
-#include "atoll/ops/elementwise.h"
+#include "atoll/ops/elementwise/elementwise.h"
 
 namespace atl::nn {
 

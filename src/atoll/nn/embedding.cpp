@@ -1,7 +1,7 @@
 #include "atoll/nn/embedding.h"
 
-#include "atoll/ops/embedding.h"
-#include "atoll/ops/int8.h"
+#include "atoll/ops/embedding/embedding.h"
+#include "atoll/ops/int8/int8.h"
 
 namespace atl::nn {
 

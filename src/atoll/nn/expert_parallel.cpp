@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "atoll/nn/waiting.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/ops/expert_rows.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/routing/expert_rows.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::nn {

@@ -10,7 +10,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/comm/world.h"
-#include "atoll/ops/expert_rows.h"
+#include "atoll/ops/routing/expert_rows.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::nn {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "atoll/nn/model.h"
-#include "atoll/ops/fp8_layout.h"
+#include "atoll/ops/fp8/layout.h"
 
 namespace atl::nn {
 

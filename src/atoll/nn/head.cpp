@@ -1,9 +1,9 @@
 #include "atoll/nn/head.h"
 
-#include "atoll/ops/cross_entropy.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/ops/int8.h"
-#include "atoll/ops/matmul.h"
+#include "atoll/ops/cross_entropy/cross_entropy.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/int8/int8.h"
+#include "atoll/ops/matmul/matmul.h"
 
 namespace atl::nn {
 

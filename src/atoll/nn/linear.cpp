@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/ops/fp8.h"
-#include "atoll/ops/int8.h"
-#include "atoll/ops/matmul.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/fp8/fp8.h"
+#include "atoll/ops/int8/int8.h"
+#include "atoll/ops/matmul/matmul.h"
 
 namespace atl::nn {
 

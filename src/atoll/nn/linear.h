@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "atoll/nn/layer.h"
-#include "atoll/ops/activation.h"
-#include "atoll/ops/block_diagonal.h"
-#include "atoll/ops/fp8_layout.h"
+#include "atoll/ops/activation/activation.h"
+#include "atoll/ops/block_diagonal/block_diagonal.h"
+#include "atoll/ops/fp8/layout.h"
 
 namespace atl::nn {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "atoll/nn/waiting.h"
-#include "atoll/ops/activation.h"
-#include "atoll/ops/expert_rows.h"
-#include "atoll/ops/grouped_matmul.h"
-#include "atoll/ops/routing.h"
+#include "atoll/ops/activation/activation.h"
+#include "atoll/ops/matmul/grouped_matmul.h"
+#include "atoll/ops/routing/expert_rows.h"
+#include "atoll/ops/routing/routing.h"
 
 namespace atl::nn {
 

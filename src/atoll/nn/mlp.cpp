@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "atoll/ops/matmul.h"
+#include "atoll/ops/matmul/matmul.h"
 
 namespace atl::nn {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "atoll/nn/linear.h"
-#include "atoll/ops/activation.h"
+#include "atoll/ops/activation/activation.h"
 
 namespace atl::nn {
 

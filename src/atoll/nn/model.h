@@ -9,7 +9,7 @@
 #include "atoll/nn/expert_load.h"
 #include "atoll/nn/head.h"
 #include "atoll/nn/layer.h"
-#include "atoll/ops/rope.h"
+#include "atoll/ops/rope/rope.h"
 #include "atoll/tensor/sequence_part.h"
 
 namespace atl::nn {

@@ -1,6 +1,6 @@
 #include "atoll/nn/norm.h"
 
-#include "atoll/ops/norm.h"
+#include "atoll/ops/norm/norm.h"
 
 namespace atl::nn {
 

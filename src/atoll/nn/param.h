@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "atoll/nn/axis.h"
-#include "atoll/ops/int8.h"
+#include "atoll/ops/int8/int8.h"
 #include "atoll/tensor/tensor.h"
 
 namespace atl::nn {

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <utility>
 
-#include "atoll/comm/work.h"
-#include "atoll/ops/copy_blocks.h"
-#include "atoll/ops/elementwise.h"
+#include "atoll/comm/channel/work.h"
+#include "atoll/ops/copy_blocks/copy_blocks.h"
+#include "atoll/ops/elementwise/elementwise.h"
 
 namespace atl::nn {
 

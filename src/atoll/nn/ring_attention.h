@@ -2,7 +2,7 @@
 
 #include "atoll/nn/attention_core.h"
 #include "atoll/nn/axis.h"
-#include "atoll/ops/attention_block.h"
+#include "atoll/ops/attention_block/attention_block.h"
 #include "atoll/tensor/sequence_part.h"
 
 namespace atl::nn {

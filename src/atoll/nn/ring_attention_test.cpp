@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "atoll/comm/mesh.h"
-#include "atoll/ops/attention_testing.h"
+#include "atoll/ops/attention/attention_testing.h"
 
 namespace atl::nn {
 namespace {

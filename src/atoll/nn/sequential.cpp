@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "atoll/ops/elementwise.h"
+#include "atoll/ops/elementwise/elementwise.h"
 
 namespace atl::nn {
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "atoll/nn/waiting.h"
-#include "atoll/ops/copy_blocks.h"
-#include "atoll/ops/cross_entropy.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/ops/embedding.h"
-#include "atoll/ops/int8.h"
-#include "atoll/ops/matmul.h"
+#include "atoll/ops/copy_blocks/copy_blocks.h"
+#include "atoll/ops/cross_entropy/cross_entropy.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/embedding/embedding.h"
+#include "atoll/ops/int8/int8.h"
+#include "atoll/ops/matmul/matmul.h"
 
 namespace atl::nn {
 

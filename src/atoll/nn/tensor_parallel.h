@@ -8,7 +8,7 @@
 // alone, as a tensor of shape (B, T / t, C); t must divide T.
 
 #include "atoll/nn/layer.h"
-#include "atoll/ops/vocabulary_part.h"
+#include "atoll/ops/embedding/vocabulary_part.h"
 
 namespace atl::nn {
 

@@ -1,6 +1,6 @@
 #include "atoll/nn/token_dispatch.h"
 
-#include "atoll/ops/expert_rows.h"
+#include "atoll/ops/routing/expert_rows.h"
 
 namespace atl::nn {
 

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "atoll/nn/waiting.h"
-#include "atoll/ops/copy_blocks.h"
+#include "atoll/ops/copy_blocks/copy_blocks.h"
 
 namespace atl::nn {
 

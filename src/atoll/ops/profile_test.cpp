@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "atoll/ops/matmul.h"
+#include "atoll/ops/matmul/matmul.h"
 #include "atoll/ops/testing.h"
 
 namespace atl::ops {

@@ -1,4 +1,4 @@
-#include "atoll/ops/adamw.h"
+#include "atoll/ops/update/adamw.h"
 
 #include "atoll/optim/flat_optimizer.h"
 #include "atoll/optim/registry.h"

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "atoll/ops/elementwise.h"
+#include "atoll/ops/elementwise/elementwise.h"
 
 namespace atl::optim {
 

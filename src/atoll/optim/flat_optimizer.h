@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "atoll/ops/update_target.h"
+#include "atoll/ops/update/update_target.h"
 #include "atoll/optim/state_vector.h"
 
 namespace atl::optim {

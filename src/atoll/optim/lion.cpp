@@ -1,4 +1,4 @@
-#include "atoll/ops/lion.h"
+#include "atoll/ops/update/lion.h"
 
 #include "atoll/optim/flat_optimizer.h"
 #include "atoll/optim/registry.h"

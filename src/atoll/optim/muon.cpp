@@ -1,4 +1,4 @@
-#include "atoll/ops/muon.h"
+#include "atoll/ops/update/muon.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "atoll/base/error.h"
-#include "atoll/ops/copy_blocks.h"
-#include "atoll/ops/elementwise.h"
+#include "atoll/ops/copy_blocks/copy_blocks.h"
+#include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/optim/flat_optimizer.h"
 #include "atoll/optim/matrix_parts.h"
 #include "atoll/optim/registry.h"

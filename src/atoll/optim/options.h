@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/base/settings.h"
+#include "atoll/base/settings/settings.h"
 
 namespace atl::optim {
 

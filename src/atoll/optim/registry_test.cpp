@@ -11,8 +11,8 @@
 #include <set>
 
 #include "atoll/base/error.h"
-#include "atoll/ops/sgd.h"
 #include "atoll/ops/testing.h"
+#include "atoll/ops/update/sgd.h"
 #include "atoll/optim/flat_optimizer.h"
 #include "atoll/optim/settings.h"
 

@@ -1,4 +1,4 @@
-#include "atoll/ops/sgd.h"
+#include "atoll/ops/update/sgd.h"
 
 #include "atoll/base/error.h"
 #include "atoll/optim/flat_optimizer.h"

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "atoll/base/rng.h"
-#include "atoll/parallel/layout_testing.h"
-#include "atoll/parallel/schedules.h"
+#include "atoll/parallel/layout/layout_testing.h"
+#include "atoll/parallel/schedule/schedules.h"
 
 namespace atl::parallel::layout_test {
 

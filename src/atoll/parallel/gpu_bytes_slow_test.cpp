@@ -17,8 +17,8 @@
 #include "atoll/ops/profile.h"
 #include "atoll/ops/testing.h"
 #include "atoll/parallel/gpu_models_testing.h"
-#include "atoll/parallel/runner.h"
-#include "atoll/parallel/store_single.h"
+#include "atoll/parallel/runner/runner.h"
+#include "atoll/parallel/store/store_single.h"
 
 namespace atl::parallel {
 namespace {

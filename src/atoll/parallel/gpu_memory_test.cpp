@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "atoll/nn/models/family.h"
-#include "atoll/ops/bf16_arithmetic.h"
+#include "atoll/ops/matmul/bf16_arithmetic.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/gpu_models_testing.h"
-#include "atoll/parallel/runner.h"
-#include "atoll/parallel/store_single.h"
+#include "atoll/parallel/runner/runner.h"
+#include "atoll/parallel/store/store_single.h"
 
 namespace atl::parallel {
 namespace {

@@ -11,8 +11,8 @@
 #include "atoll/optim/clip.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/optim/registry.h"
-#include "atoll/parallel/runner.h"
-#include "atoll/parallel/store_single.h"
+#include "atoll/parallel/runner/runner.h"
+#include "atoll/parallel/store/store_single.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::parallel {

@@ -8,8 +8,8 @@
 
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/testing.h"
-#include "atoll/parallel/runner.h"
-#include "atoll/parallel/store_single.h"
+#include "atoll/parallel/runner/runner.h"
+#include "atoll/parallel/store/store_single.h"
 
 namespace atl::parallel {
 namespace {

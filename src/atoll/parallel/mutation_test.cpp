@@ -13,7 +13,7 @@
 #include <string>
 
 #include "atoll/parallel/draw_testing.h"
-#include "atoll/parallel/simulate_pipeline.h"
+#include "atoll/parallel/schedule/simulate_pipeline.h"
 
 namespace atl::parallel {
 namespace {

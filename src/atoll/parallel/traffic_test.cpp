@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-#include "atoll/comm/call_check.h"
+#include "atoll/comm/collectives/call_check.h"
 #include "atoll/parallel/draw_testing.h"
 
 namespace atl::parallel {

@@ -1,6 +1,6 @@
 #include "atoll/param_server/disk.h"
 
-#include "atoll/base/paths.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/param_server/hashed_file.h"
 
 namespace atl::param_server {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "atoll/base/paths.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/param_server/messages.h"
 #include "atoll/wire/secret.h"
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::param_server {
 

@@ -6,7 +6,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/optim/registry.h"
-#include "atoll/param_server/archive.h"
+#include "atoll/wire/archive.h"
 
 namespace atl::optim {
 
@@ -242,7 +242,7 @@ void fields(Archive& a, SchedulerState& m) {
 namespace {
 
 template <std::size_t I = 0>
-Message read_alternative(std::size_t kind, Reader& reader) {
+Message read_alternative(std::size_t kind, wire::Reader& reader) {
   if constexpr (I == std::variant_size_v<Message>) {
     throw damaged_error("a message of kind {}", kind);
   } else {
@@ -256,14 +256,14 @@ Message read_alternative(std::size_t kind, Reader& reader) {
 }  // namespace
 
 std::string encode(const Message& message) {
-  Writer writer;
+  wire::Writer writer;
   writer(static_cast<std::uint8_t>(message.index()));
   std::visit([&](const auto& body) { writer(body); }, message);
   return writer.take();
 }
 
 Message decode(std::string_view frame) {
-  Reader reader(frame);
+  wire::Reader reader(frame);
   std::uint8_t kind = 0;
   reader(kind);
   Message message = read_alternative(kind, reader);
@@ -334,13 +334,13 @@ bool knows_its_servers(const View& view) {
 }  // namespace
 
 std::string encode(const SchedulerState& state) {
-  Writer writer;
+  wire::Writer writer;
   writer(state);
   return writer.take();
 }
 
 SchedulerState decode_scheduler(std::string_view bytes) {
-  Reader reader(bytes);
+  wire::Reader reader(bytes);
   SchedulerState state;
   reader(state);
   reader.end();

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/param_server/scheduler.h"
 #include "atoll/param_server/scheduler_store.h"
 #include "atoll/param_server/server.h"

@@ -1,8 +1,8 @@
 #include "atoll/param_server/scheduler_store.h"
 
-#include "atoll/base/paths.h"
-#include "atoll/param_server/archive.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/param_server/hashed_file.h"
+#include "atoll/wire/archive.h"
 
 namespace atl::param_server {
 
@@ -22,7 +22,7 @@ std::uint64_t epoch_of(const fs::path& dir) {
   if (!path_exists(dir / kEpochFile)) return 0;
   std::uint64_t epoch = 0;
   const std::string bytes = read_hashed(dir / kEpochFile);
-  Reader reader(bytes);
+  wire::Reader reader(bytes);
   reader(epoch);
   reader.end();
   return epoch;
@@ -35,7 +35,7 @@ SchedulerStore::SchedulerStore(const fs::path& dir)
       lock_(made(dir), "a run has one scheduler: end that process, or give another --dir") {
   if (!path_exists(dir_ / kStateFile)) return;
   const std::string bytes = read_hashed(dir_ / kStateFile);
-  Reader reader(bytes);
+  wire::Reader reader(bytes);
   std::string state;
   reader(address_);
   reader(state);
@@ -52,11 +52,11 @@ void SchedulerStore::write(const SchedulerState& state, const std::string& addre
                      newest, dir_.string(), state.term.epoch);
   }
   if (newest < state.term.epoch) {
-    Writer epoch;
+    wire::Writer epoch;
     epoch(state.term.epoch);
     write_hashed(dir_ / kEpochFile, epoch.take());
   }
-  Writer writer;
+  wire::Writer writer;
   writer(address);
   writer(encode(state));
   write_hashed(dir_ / kStateFile, writer.take());

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "atoll/base/lock.h"
+#include "atoll/base/files/lock.h"
 #include "atoll/param_server/messages.h"
 
 namespace atl::param_server {

@@ -5,11 +5,11 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <set>
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/base/event_queue.h"
 #include "atoll/base/rng.h"
 #include "atoll/param_server/scheduler.h"
 #include "atoll/param_server/server.h"
@@ -111,20 +111,11 @@ class Simulation {
  private:
   using ActorPtr = std::shared_ptr<Actor>;
   using LinkPtr = std::shared_ptr<Link>;
-  struct Event {
-    double time;
-    std::uint64_t number;
-    std::function<void()> what;
-    bool operator<(const Event& other) const {
-      return time != other.time ? time > other.time : number > other.number;
-    }
-  };
 
   double uniform() { return random_.uniform(draws_++); }
   double latency() { return options_.latency * (0.5 + uniform()); }
-  void at(double time, std::function<void()> what) {
-    events_.push({time, num_events_++, std::move(what)});
-  }
+  void at(double time, std::function<void()> what) { events_.at(time, std::move(what)); }
+  double now() const { return events_.now(); }
   // What happens to an actor waits until it thaws.
   void on(const ActorPtr& actor, double time, std::function<void()> what);
   void start_scheduler();
@@ -162,9 +153,7 @@ class Simulation {
   std::unique_ptr<Stream> stream_;
   RngStream random_;
   std::uint64_t draws_ = 0;
-  std::priority_queue<Event> events_;
-  std::uint64_t num_events_ = 0;
-  double now_ = 0;
+  EventQueue events_;
   ActorPtr scheduler_;
   std::string disk_;  // of the scheduler; "" nothing
   std::vector<ActorPtr> servers_;
@@ -180,7 +169,7 @@ class Simulation {
 void Simulation::on(const ActorPtr& actor, double time, std::function<void()> what) {
   at(time, [this, actor, what = std::move(what)]() mutable {
     if (!actor->is_alive) return;
-    if (now_ < actor->frozen_until) return on(actor, actor->frozen_until, std::move(what));
+    if (now() < actor->frozen_until) return on(actor, actor->frozen_until, std::move(what));
     what();
     step(actor);
   });
@@ -197,7 +186,7 @@ void Simulation::start_scheduler() {
 // Connects to the scheduler, once there is one.
 void Simulation::reach_scheduler(const ActorPtr& actor) {
   if (!scheduler_->is_alive) {
-    on(actor, now_ + kReconnectSeconds, [this, actor] { reach_scheduler(actor); });
+    on(actor, now() + kReconnectSeconds, [this, actor] { reach_scheduler(actor); });
     return;
   }
   actor->to_scheduler = open(actor, scheduler_, [this, actor] {
@@ -214,11 +203,11 @@ void Simulation::kill_scheduler() {
     link->is_open = false;
     const ActorPtr side = link->from.lock();
     if (!side || !side->is_alive || side->to_scheduler != link) continue;
-    on(side, now_ + latency(), [this, side, link = link] {
+    on(side, now() + latency(), [this, side, link = link] {
       if (side->to_scheduler == link) reach_scheduler(side);
     });
   }
-  at(now_ + options_.restart_seconds * uniform(), [this] { start_scheduler(); });
+  at(now() + options_.restart_seconds * uniform(), [this] { start_scheduler(); });
 }
 
 void Simulation::start_server() {
@@ -247,7 +236,7 @@ void Simulation::note_disk(const ActorPtr& actor) {
   }
   if (++result_.disk_messages != options_.killed_after) return;
   kill(actor, options_.latency * uniform() * 4);
-  at(now_ + options_.restart_seconds, [this] { start_from_disk(); });
+  at(now() + options_.restart_seconds, [this] { start_from_disk(); });
 }
 
 void Simulation::start_from_disk() {
@@ -323,7 +312,7 @@ Simulation::LinkPtr Simulation::open(const ActorPtr& from, const ActorPtr& to,
   link->to = to;
   link->session = ++last_session_;
   to->sessions[link->session] = link;
-  on(from, now_ + latency(), [link, opened = std::move(opened)] {
+  on(from, now() + latency(), [link, opened = std::move(opened)] {
     if (link->is_open) opened();
   });
   return link;
@@ -334,7 +323,7 @@ void Simulation::send(const LinkPtr& link, bool forth, const Message& message) {
   const ActorPtr receiver = (forth ? link->to : link->from).lock();
   if (!receiver) return;
   double& last = forth ? link->there_at : link->back_at;
-  last = std::max(last, now_ + latency());
+  last = std::max(last, now() + latency());
   on(receiver, last, [this, link, forth, message] {
     if (link->is_open) deliver(link, forth, message);
   });
@@ -382,7 +371,7 @@ void Simulation::break_link(const LinkPtr& link, double notice_seconds) {
   // What was sent before still comes; nothing after the notice does.
   for (const ActorPtr& side : {from, to}) {
     if (!side || !side->is_alive) continue;
-    on(side, std::max({now_ + notice_seconds, link->there_at, link->back_at}), [this, link, side] {
+    on(side, std::max({now() + notice_seconds, link->there_at, link->back_at}), [this, link, side] {
       link->is_open = false;
       side->sessions.erase(link->session);
       if (side->kind == Actor::Kind::kScheduler) side->scheduler->closed(link->session);
@@ -497,7 +486,7 @@ void Simulation::drive(const ActorPtr& actor) {
     const double seconds = options_.compute_seconds
                                ? options_.compute_seconds(actor->number, job.at.step)
                                : 0.02 + 0.16 * uniform();
-    on(actor, now_ + seconds, [actor] {
+    on(actor, now() + seconds, [actor] {
       actor->is_computing = false;
       actor->loop->computed();
     });
@@ -538,7 +527,7 @@ void Simulation::kill_some_server() {
     };
     if (std::any_of(view.chains.begin(), view.chains.end(), alone)) continue;
     kill(server, options_.latency * uniform() * 4);
-    at(now_ + options_.restart_seconds, [this] { start_server(); });
+    at(now() + options_.restart_seconds, [this] { start_server(); });
     return;
   }
 }
@@ -552,7 +541,7 @@ void Simulation::plan_faults() {
       if (!worker) return;
       kill(worker, options_.latency * uniform() * 4);
       const int number = worker->number;
-      at(now_ + options_.restart_seconds, [this, number] { start_worker(number); });
+      at(now() + options_.restart_seconds, [this, number] { start_worker(number); });
     });
   }
   for (int i = 0; i < options_.server_kills; ++i) {
@@ -563,9 +552,9 @@ void Simulation::plan_faults() {
       const ActorPtr worker = some_worker();
       if (!worker) return;
       const double frozen = 2 * options_.lease_seconds * uniform();
-      worker->frozen_until = now_ + frozen;
+      worker->frozen_until = now() + frozen;
       if (frozen > options_.lease_seconds) {
-        at(now_ + options_.lease_seconds, [this, worker] {
+        at(now() + options_.lease_seconds, [this, worker] {
           if (worker->is_alive) break_link(worker->to_scheduler, 0);
         });
       }
@@ -584,11 +573,11 @@ void Simulation::plan_faults() {
 
 void Simulation::tick() {
   if (scheduler_->is_alive) {
-    scheduler_->scheduler->ticked(now_);
+    scheduler_->scheduler->ticked(now());
     flush_scheduler();
     if (scheduler_->scheduler->is_over()) return;
   }
-  at(now_ + kTickSeconds, [this] { tick(); });
+  at(now() + kTickSeconds, [this] { tick(); });
 }
 
 // Every push has counted once: the sum says it, element by element.
@@ -622,24 +611,21 @@ SimulationResult Simulation::run() {
   // Servers that do not know yet that they are heads are asked again.
   std::function<void()> retry = [&] {
     for (const ActorPtr& worker : std::vector(workers_)) {
-      if (!worker->is_alive || worker->is_done || now_ < worker->frozen_until) continue;
+      if (!worker->is_alive || worker->is_done || now() < worker->frozen_until) continue;
       worker->worker->retry();
       drive(worker);
     }
-    at(now_ + kRetrySeconds, retry);
+    at(now() + kRetrySeconds, retry);
   };
   at(kRetrySeconds, retry);
   while (!scheduler_->is_alive || !scheduler_->scheduler->is_over()) {
-    ATOLL_CHECK(!events_.empty() && events_.top().time < kMostSeconds,
+    ATOLL_CHECK(!events_.empty() && events_.next_time() < kMostSeconds,
                 "seed {}: the run does not end", options_.seed);
-    Event event = events_.top();
-    events_.pop();
-    now_ = event.time;
     ++result_.num_events;
-    event.what();
+    events_.run_next();
   }
   result_.is_finished = true;
-  result_.seconds = now_;
+  result_.seconds = now();
   for (const ActorPtr& server : servers_) {
     if (server->has_disk) result_.lost_pushes += server->server->lost_pushes();
   }

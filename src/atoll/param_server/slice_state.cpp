@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "atoll/ops/elementwise.h"
-#include "atoll/parallel/flat_layout.h"
-#include "atoll/param_server/archive.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/parallel/layout/flat_layout.h"
 #include "atoll/tensor/host_access.h"
+#include "atoll/wire/archive.h"
 
 namespace atl::param_server {
 
@@ -325,7 +325,7 @@ std::vector<std::string> SliceState::read_dense() const {
 }
 
 std::string SliceState::encode() const {
-  Writer writer;
+  wire::Writer writer;
   writer(number_);
   writer(bytes_of(values_));
   writer(summed_ > 0 || has_sum(version_) || gathered_ > 0 ? bytes_of(gradients_) : std::string());
@@ -343,7 +343,7 @@ std::string SliceState::encode() const {
 }
 
 void SliceState::decode(const std::string& bytes) {
-  Reader reader(bytes);
+  wire::Reader reader(bytes);
   std::uint32_t number = 0;
   reader(number);
   if (number != number_) throw damaged_error("slice {} where {} was expected", number, number_);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "atoll/base/check.h"
-#include "atoll/parallel/flat_layout.h"
+#include "atoll/parallel/layout/flat_layout.h"
 
 namespace atl::param_server {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/rendezvous_wire.h"
+#include "atoll/comm/rendezvous/rendezvous_wire.h"
 #include "atoll/comm/tcp/frame_stream.h"
 #include "atoll/wire/secret.h"
 

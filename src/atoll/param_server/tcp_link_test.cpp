@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "atoll/base/error.h"
-#include "atoll/base/resident.h"
+#include "atoll/base/processes/resident.h"
 #include "atoll/param_server/messages.h"
 #include "atoll/wire/testing.h"
 

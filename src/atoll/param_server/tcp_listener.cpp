@@ -13,8 +13,8 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/log.h"
-#include "atoll/base/paths.h"
 #include "atoll/param_server/messages.h"
 #include "atoll/param_server/tcp_link.h"
 #include "atoll/param_server/tcp_transport.h"

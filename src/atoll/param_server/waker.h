@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "atoll/comm/rendezvous_wire.h"
+#include "atoll/comm/rendezvous/rendezvous_wire.h"
 
 namespace atl::param_server {
 

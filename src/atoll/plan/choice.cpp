@@ -6,14 +6,14 @@
 #include <algorithm>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/quantity.h"
-#include "atoll/base/thread_pool.h"
-#include "atoll/base/toml.h"
+#include "atoll/base/settings/toml.h"
+#include "atoll/base/threads/thread_pool.h"
 #include "atoll/plan/gpu.h"
 #include "atoll/plan/measure.h"
-#include "atoll/train/options.h"
+#include "atoll/train/model/options.h"
 
 namespace atl::plan {
 

@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/plan/measure.h"
+#include "atoll/plan/stage_seconds.h"
 #include "atoll/plan/testing.h"
-#include "atoll/train/options.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/recipe.h"
+#include "atoll/train/model/options.h"
 
 namespace atl::plan {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "atoll/ops/codes.h"
-#include "atoll/ops/factors.h"
-#include "atoll/ops/signs.h"
+#include "atoll/ops/codes/codes.h"
+#include "atoll/ops/codes/factors.h"
+#include "atoll/ops/codes/signs.h"
 #include "atoll/plan/op_operands.h"
 #include "atoll/tensor/host_access.h"
 
@@ -84,7 +84,7 @@ void add_codes(std::vector<OpCase>& cases, int bits, std::int64_t n) {
         const ops::EncodeCodes args = {.bits = bits,
                                        .pieces = code_table(at, bits, n),
                                        .x = floats(at, n),
-                                       .owed = floats(at, n),
+                                       .residual = floats(at, n),
                                        .codes = codes_of(at, bytes)};
         return [=](Run& run) { ops::encode_codes(run, args); };
       }));
@@ -120,14 +120,14 @@ Tensor sign_table(Operands& at, std::int64_t n) {
 void add_signs(std::vector<OpCase>& cases, std::int64_t n) {
   const std::int64_t bytes = (n + 7) / 8 + 4 * ((n + kPiece - 1) / kPiece);
   const auto elements = static_cast<double>(n), codes = static_cast<double>(bytes);
-  // Gradients and moments read, what is owed read and written.
+  // Gradients and moments read, the residual read and written.
   cases.push_back(made("signs/encode", 16 * elements + 2 * codes, n, [=](Operands& at) {
     const ops::EncodeSigns args = {.adds = ops::EncodeSigns::Adds::kGradients,
                                    .units = {.root_scale = 1, .eps = 1e-8F},
                                    .pieces = sign_table(at, n),
                                    .codes = codes_of(at, bytes),
                                    .v = {squares(at, n), ops::kSignBegin},
-                                   .owed = {floats(at, n), ops::kSignBegin},
+                                   .residual = {floats(at, n), ops::kSignBegin},
                                    .grads = floats(at, n),
                                    .beta1 = 0.9F,
                                    .rest = 0.1F};
@@ -154,7 +154,7 @@ ops::Factors factors(Operands& at, std::int64_t rows) {
           .m = floats(at, rows * kCols),
           .p = floats(at, kRank * rows),
           .q = floats(at, kRank * kCols),
-          .owed = floats(at, rows * kCols)};
+          .residual = floats(at, rows * kCols)};
 }
 
 void add_factors(std::vector<OpCase>& cases, std::int64_t n) {
@@ -173,7 +173,7 @@ void add_factors(std::vector<OpCase>& cases, std::int64_t n) {
     }));
   };
   with_flags("factors/project columns", 4, ops::project_columns);
-  with_flags("factors/owe the rest", 8, ops::owe_rest);
+  with_flags("factors/residual", 8, ops::keep_residual);
   with_flags("factors/restore", 4, ops::restore_product);
 }
 

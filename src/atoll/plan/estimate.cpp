@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "atoll/parallel/schedules.h"
-#include "atoll/parallel/stage_costs.h"
+#include "atoll/parallel/schedule/schedules.h"
+#include "atoll/parallel/schedule/stage_costs.h"
 #include "atoll/plan/pipeline_time.h"
 
 namespace atl::plan {

@@ -5,7 +5,7 @@
 #include "atoll/plan/figures.h"
 #include "atoll/plan/layout.h"
 #include "atoll/plan/stage_seconds.h"
-#include "atoll/train/state.h"
+#include "atoll/train/step/state.h"
 
 namespace atl::plan {
 

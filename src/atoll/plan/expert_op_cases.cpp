@@ -1,9 +1,9 @@
 #include <memory>
 
-#include "atoll/ops/expert_rows.h"
-#include "atoll/ops/grouped_matmul.h"
-#include "atoll/ops/matmul.h"
-#include "atoll/ops/routing.h"
+#include "atoll/ops/matmul/grouped_matmul.h"
+#include "atoll/ops/matmul/matmul.h"
+#include "atoll/ops/routing/expert_rows.h"
+#include "atoll/ops/routing/routing.h"
 #include "atoll/plan/op_cases.h"
 #include "atoll/plan/op_operands.h"
 

@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/base/nearest.h"
-#include "atoll/base/settings.h"
-#include "atoll/base/toml.h"
+#include "atoll/base/settings/settings.h"
+#include "atoll/base/settings/toml.h"
 
 namespace atl::plan {
 

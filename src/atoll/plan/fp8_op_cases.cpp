@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "atoll/ops/fp8.h"
+#include "atoll/ops/fp8/fp8.h"
 #include "atoll/plan/op_operands.h"
 
 namespace atl::plan {

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "atoll/ops/grouped_matmul.h"
-#include "atoll/ops/int8.h"
-#include "atoll/ops/matmul.h"
+#include "atoll/ops/int8/int8.h"
+#include "atoll/ops/matmul/grouped_matmul.h"
+#include "atoll/ops/matmul/matmul.h"
 #include "atoll/plan/op_operands.h"
 #include "atoll/tensor/host_access.h"
 

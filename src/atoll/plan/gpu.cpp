@@ -9,7 +9,7 @@
 #include "atoll/device/gpu_support.h"
 #include "atoll/plan/layout.h"
 #include "atoll/plan/op_cases.h"
-#include "atoll/train/config_device.h"
+#include "atoll/train/config/device.h"
 
 namespace atl::plan {
 

@@ -7,7 +7,7 @@
 #include "atoll/device/device.h"
 #include "atoll/device/gpu_figures.h"
 #include "atoll/plan/figures.h"
-#include "atoll/train/config.h"
+#include "atoll/train/config/config.h"
 
 namespace atl::plan {
 

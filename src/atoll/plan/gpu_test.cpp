@@ -13,7 +13,7 @@
 #include "atoll/plan/memory.h"
 #include "atoll/plan/roofline.h"
 #include "atoll/plan/testing.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/recipe.h"
 
 namespace atl::plan {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "atoll/base/error.h"
-#include "atoll/parallel/schedules.h"
-#include "atoll/train/recipe.h"
+#include "atoll/parallel/schedule/schedules.h"
+#include "atoll/train/config/recipe.h"
 
 namespace atl::plan {
 

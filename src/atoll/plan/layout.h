@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/train/config.h"
+#include "atoll/train/config/config.h"
 
 namespace atl::plan {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "atoll/plan/testing.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/recipe.h"
 
 namespace atl::plan {
 

@@ -7,9 +7,9 @@
 #include <random>
 #include <set>
 
-#include "atoll/base/cgroup.h"
-#include "atoll/base/machine.h"
-#include "atoll/base/thread_pool.h"
+#include "atoll/base/processes/cgroup.h"
+#include "atoll/base/processes/machine.h"
+#include "atoll/base/threads/thread_pool.h"
 #include "atoll/comm/world.h"
 #include "atoll/ops/peak.h"
 #include "atoll/plan/measure_links.h"
@@ -25,10 +25,6 @@ constexpr std::int64_t kMostTokens = 1024;
 // The head's product has a whole vocabulary's width.
 constexpr double kMostFlops = 2e10;
 constexpr std::int64_t kOptimizerMeasured = 4'000'000;
-
-std::int64_t part(std::int64_t size, int ranks) {
-  return std::max<std::int64_t>(1, (size + ranks - 1) / ranks);
-}
 
 // A narrower model, whose largest product on one row has so many FLOPs at most: rates of wide
 // products differ little, and a laptop has not the memory of a model that needs a thousand ranks.
@@ -200,18 +196,6 @@ class Meter {
 };
 
 }  // namespace
-
-nn::ModelConfig part_of(const nn::ModelConfig& model, int tensor) {
-  nn::ModelConfig mine = model;
-  mine.heads.num_heads = part(model.heads.num_heads, tensor);
-  mine.heads.num_kv_heads = part(model.heads.num_kv_heads, tensor);
-  mine.intermediate_size = part(model.intermediate_size, tensor);
-  if (model.experts.num_experts > 0) {
-    mine.experts.intermediate_size = part(model.experts.intermediate_size, tensor);
-  }
-  mine.vocab_size = part(model.vocab_size, tensor);
-  return mine;
-}
 
 Figures measure(const MeasureOptions& options) {
   const int threads =

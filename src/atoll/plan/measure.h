@@ -5,13 +5,9 @@
 #include <vector>
 
 #include "atoll/plan/figures.h"
-#include "atoll/train/state.h"
+#include "atoll/train/step/state.h"
 
 namespace atl::plan {
-
-/// The part of a model's products that one of `tensor` ranks has: heads, MLP and vocabulary
-/// divided.
-nn::ModelConfig part_of(const nn::ModelConfig& model, int tensor);
 
 /// What is measured.
 struct MeasureOptions {

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "atoll/train/options.h"
-#include "atoll/train/state.h"
+#include "atoll/train/model/options.h"
+#include "atoll/train/step/state.h"
 
 namespace atl::plan {
 

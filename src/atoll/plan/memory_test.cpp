@@ -4,9 +4,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/plan/testing.h"
-#include "atoll/train/options.h"
-#include "atoll/train/recipe.h"
-#include "atoll/train/state.h"
+#include "atoll/train/config/recipe.h"
+#include "atoll/train/model/options.h"
+#include "atoll/train/step/state.h"
 
 namespace atl::plan {
 

@@ -5,16 +5,16 @@
 #include <memory>
 
 #include "atoll/nn/models/family.h"
-#include "atoll/ops/activation.h"
-#include "atoll/ops/adamw.h"
-#include "atoll/ops/attention.h"
-#include "atoll/ops/cross_entropy.h"
-#include "atoll/ops/int8.h"
-#include "atoll/ops/lion.h"
-#include "atoll/ops/matmul.h"
-#include "atoll/ops/muon.h"
-#include "atoll/ops/norm.h"
-#include "atoll/ops/sgd.h"
+#include "atoll/ops/activation/activation.h"
+#include "atoll/ops/attention/attention.h"
+#include "atoll/ops/cross_entropy/cross_entropy.h"
+#include "atoll/ops/int8/int8.h"
+#include "atoll/ops/matmul/matmul.h"
+#include "atoll/ops/norm/norm.h"
+#include "atoll/ops/update/adamw.h"
+#include "atoll/ops/update/lion.h"
+#include "atoll/ops/update/muon.h"
+#include "atoll/ops/update/sgd.h"
 #include "atoll/plan/op_operands.h"
 
 namespace atl::plan {

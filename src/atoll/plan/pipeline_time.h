@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "atoll/parallel/pipeline.h"
+#include "atoll/parallel/schedule/pipeline.h"
 #include "atoll/plan/stage_seconds.h"
 
 namespace atl::plan {

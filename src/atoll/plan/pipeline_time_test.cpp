@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "atoll/parallel/schedules.h"
+#include "atoll/parallel/schedule/schedules.h"
 
 namespace atl::plan {
 

@@ -12,8 +12,9 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
-#include "atoll/parallel/schedules.h"
-#include "atoll/train/options.h"
+#include "atoll/parallel/schedule/schedules.h"
+#include "atoll/train/model/options.h"
+#include "atoll/train/ranks/sharing.h"
 
 namespace atl::plan {
 

@@ -9,8 +9,8 @@
 #include "atoll/base/error.h"
 #include "atoll/plan/table.h"
 #include "atoll/plan/testing.h"
-#include "atoll/train/options.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/recipe.h"
+#include "atoll/train/model/options.h"
 
 namespace atl::plan {
 

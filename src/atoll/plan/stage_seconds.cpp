@@ -4,7 +4,6 @@
 #include <set>
 
 #include "atoll/nn/models/family.h"
-#include "atoll/plan/measure.h"
 
 namespace atl::plan {
 
@@ -63,7 +62,23 @@ class OpSeconds {
   std::map<std::string, double> seconds_;
 };
 
+std::int64_t part(std::int64_t size, int ranks) {
+  return std::max<std::int64_t>(1, (size + ranks - 1) / ranks);
+}
+
 }  // namespace
+
+nn::ModelConfig part_of(const nn::ModelConfig& model, int tensor) {
+  nn::ModelConfig mine = model;
+  mine.heads.num_heads = part(model.heads.num_heads, tensor);
+  mine.heads.num_kv_heads = part(model.heads.num_kv_heads, tensor);
+  mine.intermediate_size = part(model.intermediate_size, tensor);
+  if (model.experts.num_experts > 0) {
+    mine.experts.intermediate_size = part(model.experts.intermediate_size, tensor);
+  }
+  mine.vocab_size = part(model.vocab_size, tensor);
+  return mine;
+}
 
 StageModel::StageModel(const nn::ModelConfig& config, const nn::BuildOptions& build,
                        std::int64_t context)

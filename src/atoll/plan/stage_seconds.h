@@ -10,6 +10,10 @@
 
 namespace atl::plan {
 
+/// The part of a model's products that one of `tensor` ranks has: heads, MLP and vocabulary
+/// divided.
+nn::ModelConfig part_of(const nn::ModelConfig& model, int tensor);
+
 /// How long a rank needs for one micro-batch of one stage while all ranks of its host are at work;
 /// what ranks send each other within layers is not in it.
 struct StageSeconds {

@@ -6,8 +6,8 @@
 
 #include "atoll/plan/estimate.h"
 #include "atoll/plan/testing.h"
-#include "atoll/train/options.h"
-#include "atoll/train/recipe.h"
+#include "atoll/train/config/recipe.h"
+#include "atoll/train/model/options.h"
 
 namespace atl::plan {
 

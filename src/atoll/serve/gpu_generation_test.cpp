@@ -10,7 +10,7 @@
 #include "atoll/base/error.h"
 #include "atoll/base/rng.h"
 #include "atoll/device/fake_cuda/fake_cuda.h"
-#include "atoll/ops/int8_arithmetic.h"
+#include "atoll/ops/int8/int8_arithmetic.h"
 #include "atoll/serve/inference_engine.h"
 #include "atoll/serve/token_sampler.h"
 #include "atoll/tensor/host_access.h"

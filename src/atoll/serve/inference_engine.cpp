@@ -9,11 +9,11 @@
 #include "atoll/base/quantity.h"
 #include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/tensor_parallel.h"
-#include "atoll/ops/sample_token.h"
-#include "atoll/parallel/rank_schedule.h"
-#include "atoll/parallel/stage_costs.h"
-#include "atoll/parallel/stage_cut.h"
-#include "atoll/parallel/store_single.h"
+#include "atoll/ops/sample_token/sample_token.h"
+#include "atoll/parallel/schedule/rank_schedule.h"
+#include "atoll/parallel/schedule/stage_costs.h"
+#include "atoll/parallel/schedule/stage_cut.h"
+#include "atoll/parallel/store/store_single.h"
 
 namespace atl::serve {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "atoll/nn/models/family.h"
-#include "atoll/parallel/param_store.h"
-#include "atoll/parallel/runner.h"
+#include "atoll/parallel/runner/runner.h"
+#include "atoll/parallel/store/param_store.h"
 #include "atoll/serve/model_ranks.h"
 #include "atoll/serve/rounded_store.h"
 #include "atoll/serve/token_sampler.h"

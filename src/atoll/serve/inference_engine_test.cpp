@@ -14,10 +14,10 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/rng.h"
-#include "atoll/ops/int8_arithmetic.h"
-#include "atoll/ops/ref/int8.h"
+#include "atoll/ops/int8/int8_arithmetic.h"
+#include "atoll/ops/int8/ref.h"
 #include "atoll/ops/testing.h"
-#include "atoll/parallel/store_single.h"
+#include "atoll/parallel/store/store_single.h"
 
 namespace atl::serve {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/device/device.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/parallel/whole_state.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/parallel/store/whole_state.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::serve {

@@ -3,8 +3,8 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/ops/int8.h"
-#include "atoll/parallel/param_store.h"
+#include "atoll/ops/int8/int8.h"
+#include "atoll/parallel/store/param_store.h"
 
 namespace atl::serve {
 

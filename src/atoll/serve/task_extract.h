@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "atoll/text/regex_group.h"
+#include "atoll/text/regex/regex_group.h"
 
 namespace atl::serve {
 

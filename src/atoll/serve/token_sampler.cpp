@@ -6,7 +6,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/rng.h"
-#include "atoll/ops/cpu/sample_token.h"
+#include "atoll/ops/sample_token/cpu.h"
 
 namespace atl::serve {
 

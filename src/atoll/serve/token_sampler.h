@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "atoll/ops/sample_token.h"
+#include "atoll/ops/sample_token/sample_token.h"
 
 namespace atl::serve {
 

@@ -8,8 +8,8 @@
 #include <future>
 #include <memory>
 
-#include "atoll/base/scratch_file.h"
-#include "atoll/base/task_thread.h"
+#include "atoll/base/files/scratch_file.h"
+#include "atoll/base/threads/task_thread.h"
 #include "atoll/tensor/arena.h"
 
 namespace atl {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "atoll/text/sentence_piece_spec.h"
+#include "atoll/text/sentence_piece/sentence_piece_spec.h"
 #include "atoll/text/token_index.h"
 #include "atoll/text/tokenizer_spec.h"
 

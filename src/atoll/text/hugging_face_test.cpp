@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/text/bpe_trainer.h"
 #include "atoll/text/new_tokenizers.h"
 #include "atoll/text/stream_decoder.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/text/regex.h"
+#include "atoll/text/regex/regex.h"
 #include "atoll/text/tokenizer_spec.h"
 #include "atoll/text/utf8.h"
 

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/text/testing.h"
 #include "atoll/text/utf8.h"
 

@@ -2,13 +2,13 @@
 
 #include <utility>
 
-#include "atoll/base/absent_path.h"
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
+#include "atoll/base/files/absent_path.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/text/engine.h"
-#include "atoll/text/sentence_piece_json.h"
+#include "atoll/text/sentence_piece/sentence_piece_json.h"
 
 namespace atl {
 

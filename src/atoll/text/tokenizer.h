@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "atoll/text/encode_options.h"
+
 namespace atl {
 
 namespace text {
@@ -20,15 +22,6 @@ struct Engine;
 struct TokenizerSpec;
 struct EncoderState;
 }  // namespace text
-
-/// What encoding does about special tokens.
-struct EncodeOptions {
-  /// True: a special token spelled out in the text ("<|endoftext|>") becomes that token. False: it
-  /// is encoded like any other text, which is what untrusted text needs.
-  bool parse_special = true;
-  /// True: adds tokens_before() and tokens_after() the text (such as <|begin_of_text|>).
-  bool add_special = false;
-};
 
 /// What decoding does about special tokens.
 struct DecodeOptions {

@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
 
 namespace atl::text {
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/text/new_tokenizers.h"
 #include "atoll/text/tokenizer.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/text/bpe_trainer.h"
 #include "atoll/text/stream_decoder.h"
 #include "atoll/text/testing.h"

@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include "atoll/train/config_compress.h"
-#include "atoll/train/ranks_testing.h"
-#include "atoll/train/rules.h"
+#include "atoll/train/config/compress.h"
+#include "atoll/train/config/rules.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

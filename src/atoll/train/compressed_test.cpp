@@ -7,8 +7,8 @@
 #include <random>
 
 #include "atoll/compress/codec.h"
-#include "atoll/parallel/code_pieces.h"
-#include "atoll/parallel/weight_differences.h"
+#include "atoll/parallel/compress/code_pieces.h"
+#include "atoll/parallel/compress/weight_differences.h"
 #include "atoll/train/compressed_testing.h"
 
 namespace atl::train {
@@ -144,17 +144,17 @@ TEST_F(CompressedBytes, OfPlannedMemoryAreTheFormulas) {
       EXPECT_NEAR(planned(onebit(1), {ranks, 0}, group), 4, 0.01);
     }
     EXPECT_NEAR(planned(onebit(1), {ranks, 0}, "optimizer"), 8, 0.01);
-    EXPECT_NEAR(planned(onebit(1), {ranks, 0}, "owed"), 4 + 4 / n, slack);
+    EXPECT_NEAR(planned(onebit(1), {ranks, 0}, "residual"), 4 + 4 / n, slack);
     EXPECT_NEAR(planned(onebit(1), {ranks, 0}, "codes"), 2.0 / 8, 0.1);
     EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "parameters"), 4, 0.01);
     EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "gradients"), 4, 0.01);
     EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "optimizer"), 4 + 8 / n, slack);
-    EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "owed"), 4 + 4 / n, slack);
+    EXPECT_NEAR(planned(onebit(1), {ranks, 1}, "residual"), 4 + 4 / n, slack);
     EXPECT_NEAR(planned(zeroone(1), {ranks, 0}, "optimizer"), 12, 0.01);
-    EXPECT_NEAR(planned(zeroone(1), {ranks, 0}, "owed"), 4 + 4 / n, slack);
+    EXPECT_NEAR(planned(zeroone(1), {ranks, 0}, "residual"), 4 + 4 / n, slack);
     EXPECT_NEAR(planned(zeroone(1), {ranks, 0}, "codes"), 2.0 / 8, 0.1);
     for (const int zero : {0, 1, 2, 3}) {
-      EXPECT_NEAR(planned(compressed("int8"), {ranks, zero}, "owed"), 4, 0.01);
+      EXPECT_NEAR(planned(compressed("int8"), {ranks, zero}, "residual"), 4, 0.01);
       EXPECT_NEAR(planned(compressed("int8"), {ranks, zero}, "codes"), 2 * 1.016, slack);
     }
     EXPECT_NEAR(planned(compressed("int4", "int4"), {ranks, 1}, "parameters"), 4 + 4 / n, slack);

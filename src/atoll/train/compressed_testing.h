@@ -10,7 +10,7 @@
 
 #include "atoll/ckpt/testing.h"
 #include "atoll/comm/world.h"
-#include "atoll/train/checkpoint_layouts_testing.h"
+#include "atoll/train/checkpoint/checkpoint_layouts_testing.h"
 
 namespace atl::train::testing {
 

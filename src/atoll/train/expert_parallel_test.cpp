@@ -3,9 +3,9 @@
 
 #include <sstream>
 
-#include "atoll/train/evaluate.h"
-#include "atoll/train/options.h"
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/model/options.h"
+#include "atoll/train/ranks/ranks_testing.h"
+#include "atoll/train/step/evaluate.h"
 
 namespace atl::train {
 namespace {

@@ -2,7 +2,7 @@
 // experts is reported, and what does not go together is refused.
 
 #include "atoll/model_dir/adapter.h"
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "atoll/device/fake_cuda/fake_cuda.h"
 #include "atoll/device/sdpa.h"
-#include "atoll/ops/gpu_attention.h"
+#include "atoll/ops/attention/gpu_attention.h"
 #include "atoll/train/gpu_testing.h"
-#include "atoll/train/run_device.h"
+#include "atoll/train/model/run_device.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {

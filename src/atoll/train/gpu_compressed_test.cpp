@@ -1,5 +1,5 @@
 // Compressed data parallel on GPUs that the host plays trains as on CPUs, in as many bytes. That
-// codes have a CPU's bits is shown by parallel/gpu_compression_test.cpp.
+// codes have a CPU's bits is shown by parallel/compress/gpu_compression_test.cpp.
 
 #include "atoll/train/gpu_compressed_testing.h"
 

@@ -1,7 +1,7 @@
 // Ranks that compute on GPUs that the host plays, and are lost: the run goes on from copies that
 // the others keep, with the bits of a run that lost nobody.
 
-#include "atoll/train/regroup_testing.h"
+#include "atoll/train/regroup/regroup_testing.h"
 
 namespace atl::train {
 namespace {

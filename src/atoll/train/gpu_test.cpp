@@ -6,8 +6,8 @@
 #include "atoll/device/choose_device.h"
 #include "atoll/device/fake_cuda/fake_cuda.h"
 #include "atoll/train/gpu_testing.h"
-#include "atoll/train/room.h"
-#include "atoll/train/run_device.h"
+#include "atoll/train/model/memory_check.h"
+#include "atoll/train/model/run_device.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 

@@ -1,7 +1,7 @@
 // Runs that mix tensor, pipeline and data-parallel ranks with ZeRO: stages and ZeRO change no bit;
 // stopped, moved to other layouts, and read back.
 
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "atoll/train/options.h"
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/model/options.h"
+#include "atoll/train/ranks/ranks_testing.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {

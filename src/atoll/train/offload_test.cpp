@@ -9,11 +9,11 @@
 #include <mutex>
 #include <optional>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/comm/mesh.h"
 #include "atoll/optim/registry.h"
-#include "atoll/train/checkpointing.h"
+#include "atoll/train/checkpoint/contents.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {

@@ -5,7 +5,7 @@
 #include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/ckpt/testing.h"
 #include "atoll/optim/registry.h"
-#include "atoll/train/checkpointing.h"
+#include "atoll/train/checkpoint/contents.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {

@@ -1,7 +1,7 @@
 // Runs whose ranks have a row of the model's stages each: the bits of one rank, whatever the
 // schedule; stopped and resumed, and moved to other ranks.
 
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

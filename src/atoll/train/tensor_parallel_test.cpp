@@ -1,7 +1,7 @@
 // Runs whose ranks share each product: the loss of one rank, in every mix with ZeRO; stopped and
 // resumed, and moved to another number of ranks.
 
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

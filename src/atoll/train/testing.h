@@ -7,7 +7,7 @@
 #include <string>
 
 #include "atoll/ops/testing.h"
-#include "atoll/train/step.h"
+#include "atoll/train/step/step.h"
 
 namespace atl::train::testing {
 

@@ -4,10 +4,11 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/device/choose_device.h"
-#include "atoll/train/going_on.h"
-#include "atoll/train/options.h"
-#include "atoll/train/run_begin.h"
-#include "atoll/train/run_device.h"
+#include "atoll/train/checkpoint/corpus_options.h"
+#include "atoll/train/checkpoint/resume_check.h"
+#include "atoll/train/loop/run_begin.h"
+#include "atoll/train/model/options.h"
+#include "atoll/train/model/run_device.h"
 
 namespace atl::train {
 
@@ -89,7 +90,7 @@ TrainOutcome Trainer::run() {
     run_.reporter.clear_bar();
     run_.stop.reset();
     throw DeviceLostError(
-        fmt::format("step {}: {}. {}", run_.position.step + 1, error.what(), what_is_left()));
+        fmt::format("step {}: {}. {}", run_.position.step + 1, error.what(), recovery_hint()));
   } catch (...) {
     run_.reporter.clear_bar();  // before whoever catches this prints
     run_.stop.reset();
@@ -107,7 +108,7 @@ TrainOutcome Trainer::loop() {
 }
 
 // What is in memory is gone with a device, but for a checkpoint that was being written.
-std::string Trainer::what_is_left() {
+std::string Trainer::recovery_hint() {
   Saver& saver = run_.saver;
   try {
     if (run_.ranks().is_alone()) saver.finish(run_.ranks(), run_.trace.timeline());

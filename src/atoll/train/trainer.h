@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "atoll/train/sync.h"
-#include "atoll/train/train_run.h"
+#include "atoll/train/loop/sync.h"
+#include "atoll/train/loop/train_run.h"
 
 namespace atl::train {
 
@@ -64,7 +64,7 @@ class Trainer {
  private:
   void prepare();
   TrainOutcome loop();
-  std::string what_is_left();
+  std::string recovery_hint();
 
   TrainRun run_;
   std::unique_ptr<Sync> sync_;

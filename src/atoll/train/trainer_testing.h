@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/base/rng.h"
 #include "atoll/ckpt/hf/directory.h"
 #include "atoll/ckpt/safetensors/writer.h"

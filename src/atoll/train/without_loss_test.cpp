@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/watch/alert_rules.h"
 

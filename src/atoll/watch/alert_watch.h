@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "atoll/base/append_file.h"
+#include "atoll/base/files/append_file.h"
 #include "atoll/metrics/alert.h"
 #include "atoll/metrics/observer.h"
 #include "atoll/watch/alert_rules.h"

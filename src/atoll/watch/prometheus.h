@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "atoll/base/triple_buffer.h"
+#include "atoll/base/threads/triple_buffer.h"
 #include "atoll/metrics/alert.h"
 #include "atoll/metrics/observer.h"
 #include "atoll/metrics/sink.h"

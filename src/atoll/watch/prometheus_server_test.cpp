@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/http/testing.h"
 
 namespace atl::watch {

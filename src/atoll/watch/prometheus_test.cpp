@@ -10,8 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 
 namespace atl::watch {
 namespace {

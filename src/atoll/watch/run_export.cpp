@@ -7,9 +7,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "atoll/base/database.h"
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/database.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::watch {
 

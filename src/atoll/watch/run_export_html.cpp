@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "atoll/base/error.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
 #include "atoll/base/quantity.h"
-#include "atoll/base/read_file.h"
 #include "atoll/watch/run_compare.h"
 #include "atoll/watch/run_export.h"
 #include "atoll/watch/run_list.h"

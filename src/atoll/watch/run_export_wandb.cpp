@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/hash.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/toml.h"
+#include "atoll/base/settings/toml.h"
 #include "atoll/watch/run_export.h"
 #include "watch/wandb.pb.h"
 

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "atoll/base/process.h"
+#include "atoll/base/processes/process.h"
 #include "atoll/watch/metrics_line.h"
 #include "atoll/watch/series.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/base/rng.h"
 #include "atoll/metrics/jsonl_sink.h"
 

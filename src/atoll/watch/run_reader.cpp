@@ -9,12 +9,12 @@
 #include <fstream>
 #include <sstream>
 
-#include "atoll/base/absent_path.h"
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/absent_path.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/quantity.h"
-#include "atoll/base/toml.h"
+#include "atoll/base/settings/toml.h"
 #include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
 

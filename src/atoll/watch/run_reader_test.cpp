@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/watch/run_compare.h"

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/base/read_file.h"
-#include "atoll/base/toml.h"
+#include "atoll/base/files/read_file.h"
+#include "atoll/base/settings/toml.h"
 #include "atoll/metrics/finished.h"
 #include "atoll/metrics/record.h"
 
@@ -147,7 +147,7 @@ bool refresh_checkpoints(WatchedRun& run) {
   return has_changed;
 }
 
-// What ranks did with their time lately (train/rank_times.h).
+// What ranks did with their time lately (train/ranks/rank_times.h).
 bool refresh_ranks(WatchedRun& run) {
   const fs::path path = run.dir / "ranks.json";
   struct stat status {};

@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "atoll/base/append_file.h"
 #include "atoll/base/error.h"
+#include "atoll/base/files/append_file.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
 #include "atoll/base/log.h"
-#include "atoll/base/read_file.h"
 #include "atoll/http/access.h"
 #include "atoll/http/server.h"
 #include "atoll/metrics/record.h"

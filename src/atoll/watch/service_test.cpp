@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/process.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/processes/process.h"
 #include "atoll/http/testing.h"
 #include "atoll/watch/assets.h"
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "watch/event.pb.h"
 
 namespace atl::watch {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "watch/event.pb.h"
 
 namespace atl::watch {

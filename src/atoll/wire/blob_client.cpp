@@ -133,24 +133,6 @@ CallEnd put_lane(ParallelCalls& calls, ParallelCall& call, const Reader& read) {
 
 }  // namespace
 
-const char* to_string(TransferEnd end) {
-  switch (end) {
-    case TransferEnd::kDone:
-      return "done";
-    case TransferEnd::kUnreachable:
-      return "unreachable";
-    case TransferEnd::kGone:
-      return "gone";
-    case TransferEnd::kRefused:
-      return "refused";
-    case TransferEnd::kCancelled:
-      return "cancelled";
-    case TransferEnd::kDamaged:
-      return "damaged";
-  }
-  return "?";
-}
-
 struct BlobClient::State {
   explicit State(const BlobClientOptions& options)
       : client(options.address, options.identity, options.secret, options.server_name,

@@ -7,8 +7,9 @@
 #include <atomic>
 
 #include "atoll/wire/admission.h"
+#include "atoll/wire/blob_store.h"
 #include "atoll/wire/blob_table.h"
-#include "atoll/wire/server.h"
+#include "atoll/wire/server_options.h"
 #include "wire/wire.grpc.pb.h"
 
 namespace atl::wire {

@@ -11,10 +11,10 @@
 #include <cerrno>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
-#include "atoll/base/lock.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/rename.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/lock.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/rename.h"
 #include "atoll/wire/secret_file.h"
 #include "atoll/wire/x509.h"
 

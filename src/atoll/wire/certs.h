@@ -15,24 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "atoll/wire/certificate.h"
+
 namespace atl::wire {
 
 /// Certificates begin this long before they are made, so that a clock that is a day slow takes
 /// them.
 inline constexpr std::int64_t kClockSkewSeconds = 25 * 3600;
-
-/// What an issued certificate says.
-struct Certificate {
-  std::string name;                ///< CN, and one of its DNS names
-  std::string serial;              ///< hexadecimal, lower case
-  std::vector<std::string> hosts;  ///< DNS names and IP addresses that it may serve at
-  std::int64_t not_before = 0;     ///< seconds since 1970
-  std::int64_t not_after = 0;
-  /// Of the newest list of revoked certificates when it was issued; 0: of an atoll that did not
-  /// number them.
-  std::int64_t list_number = 0;
-  bool is_revoked = false;
-};
 
 /// Makes a new authority in `directory`, which is created. Throws Error(kUser) when there is one.
 void make_authority(const std::filesystem::path& directory);
@@ -57,10 +46,5 @@ int revoke(const std::filesystem::path& directory, const std::string& name);
 
 /// Every certificate issued, by name, then by time. Throws Error for no authority or damaged files.
 std::vector<Certificate> list_certificates(const std::filesystem::path& directory);
-
-/// "2026-11-21 14:30 UTC"
-std::string format_time(std::int64_t unix_seconds);
-/// Seconds since 1970 on this machine's clock.
-std::int64_t unix_now();
 
 }  // namespace atl::wire

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/wire/identity.h"
 #include "atoll/wire/revocations.h"
 #include "atoll/wire/testing.h"

@@ -1,9 +1,9 @@
 #include "atoll/wire/identity.h"
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/paths.h"
-#include "atoll/wire/revocations.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/wire/revoked_list.h"
 #include "atoll/wire/secret_file.h"
 #include "atoll/wire/x509.h"
 

@@ -14,7 +14,8 @@
 #include <mutex>
 #include <vector>
 
-#include "atoll/wire/blob_client.h"
+#include "atoll/wire/blob_transfer.h"
+#include "atoll/wire/blobs.h"
 #include "atoll/wire/client_connector.h"
 #include "wire/wire.grpc.pb.h"
 

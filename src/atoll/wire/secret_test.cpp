@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/wire/blob_client.h"
 #include "atoll/wire/testing.h"
 #include "atoll/wire/testing/relay.h"

@@ -13,7 +13,8 @@
 #include <thread>
 
 #include "atoll/wire/admission.h"
-#include "atoll/wire/server.h"
+#include "atoll/wire/server_options.h"
+#include "atoll/wire/session_handler.h"
 #include "wire/wire.grpc.pb.h"
 
 namespace atl::wire {

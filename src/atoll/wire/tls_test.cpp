@@ -11,7 +11,7 @@
 #include <random>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/wire/blob_client.h"
 #include "atoll/wire/identity.h"
 #include "atoll/wire/probe.h"

@@ -1,7 +1,6 @@
 #include "atoll/wire/x509.h"
 
 #include <arpa/inet.h>
-#include <fmt/chrono.h>
 #include <openssl/bn.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -195,6 +194,13 @@ std::int64_t list_number(const X509_CRL* list) {
   return value;
 }
 
+bool is_signed_by(X509_CRL* list, const std::string& authority_pem) {
+  const CertificatePtr authority = parse_certificate(authority_pem, "ca.pem");
+  const bool is = X509_CRL_verify(list, X509_get0_pubkey(authority.get())) == 1;
+  if (!is) openssl_reason();
+  return is;
+}
+
 void set_list_number(X509_CRL* list, std::int64_t number) {
   ATOLL_CHECK(X509_CRL_add1_ext_i2d(list, NID_crl_number, to_integer(number).get(), 0,
                                     X509V3_ADD_REPLACE) == 1,
@@ -213,31 +219,6 @@ void set_list_mark(X509* certificate, std::int64_t number) {
   ASN1_OCTET_STRING_free(value);
   OPENSSL_free(bytes);
   ATOLL_CHECK(ok, "marking a certificate: {}", openssl_reason());
-}
-
-std::string format_time(std::int64_t unix_seconds) {
-  const auto time = static_cast<std::time_t>(unix_seconds);
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  return fmt::format("{:%Y-%m-%d %H:%M} UTC", parts);
-}
-
-std::int64_t unix_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string validity_problem(const Certificate& certificate, std::int64_t now) {
-  if (now > certificate.not_after) {
-    return fmt::format("it expired on {}, and this machine's clock says {}",
-                       format_time(certificate.not_after), format_time(now));
-  }
-  if (now < certificate.not_before) {
-    return fmt::format("it is not valid before {}, and this machine's clock says {}",
-                       format_time(certificate.not_before), format_time(now));
-  }
-  return "";
 }
 
 }  // namespace atl::wire

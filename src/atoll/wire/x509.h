@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "atoll/wire/certs.h"
+#include "atoll/wire/certificate.h"
 
 namespace atl::wire {
 
@@ -49,11 +49,10 @@ Certificate describe(const X509* certificate);
 std::int64_t list_number(const X509_CRL* list);
 void set_list_number(X509_CRL* list, std::int64_t number);
 
+/// Whether the key of that authority, PEM text, signed the list.
+bool is_signed_by(X509_CRL* list, const std::string& authority_pem);
+
 /// Marks a certificate with the number of the newest list of when it is issued.
 void set_list_mark(X509* certificate, std::int64_t number);
-
-/// Why the certificate may not be used at `now`: "" or "it expired on ..., and this machine's clock
-/// says ...".
-std::string validity_problem(const Certificate& certificate, std::int64_t now);
 
 }  // namespace atl::wire

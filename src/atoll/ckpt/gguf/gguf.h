@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/ckpt/gguf/ggml_types.h"
 #include "atoll/ckpt/safetensors/float_rows.h"
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/ckpt/gguf/gguf.h"
 
 namespace atl::ckpt {

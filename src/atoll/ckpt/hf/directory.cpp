@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
-#include "atoll/base/read_file.h"
 #include "atoll/ckpt/safetensors/convert.h"
 
 namespace atl::ckpt {

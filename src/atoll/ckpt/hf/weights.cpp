@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/base/json.h"
 
 namespace atl::ckpt {

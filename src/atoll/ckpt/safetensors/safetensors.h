@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/tensor/tensor.h"
 
 namespace atl::ckpt {

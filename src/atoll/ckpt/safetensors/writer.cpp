@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "atoll/base/check.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::ckpt {

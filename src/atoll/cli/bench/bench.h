@@ -8,9 +8,9 @@ namespace atl::cli {
 /// bench.cpp.
 struct Benchmark {
   const char* name = "";
-  const char* summary = "";                ///< in `atoll bench --help`
-  bool takes_overrides = false;            ///< accepts --group.key=value for every key of a recipe
-  Action (*add)(CLI::App& app) = nullptr;  ///< declares options on `app`
+  const char* summary = "";      ///< in `atoll bench --help`
+  bool takes_overrides = false;  ///< accepts --group.key=value for every key of a recipe
+  Action (*add)(ArgumentParser& parser) = nullptr;  ///< declares options on `parser`
 };
 
 /// What they measure; each is defined in the file of its name.

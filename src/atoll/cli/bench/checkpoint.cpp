@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -10,8 +9,8 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/machine.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/processes/machine.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/bench/bench.h"
 #include "atoll/cli/bench/models.h"
@@ -19,9 +18,9 @@
 #include "atoll/cli/bench/table.h"
 #include "atoll/cli/bench/timing.h"
 #include "atoll/tensor/host_access.h"
-#include "atoll/train/checkpointing.h"
-#include "atoll/train/interrupt.h"
-#include "atoll/train/state.h"
+#include "atoll/train/checkpoint/contents.h"
+#include "atoll/train/progress/interrupt.h"
+#include "atoll/train/step/state.h"
 
 namespace atl::cli {
 
@@ -203,17 +202,17 @@ int run_checkpoint(const Options& options) {
   return 0;
 }
 
-Action add(CLI::App& app) {
+Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
-  app.add_option("--model", options->model, "whose state is saved: " + bench_model_names())
-      ->capture_default_str();
-  app.add_option("--dir", options->dir, "on the disk to measure; nothing of it stays")
-      ->capture_default_str();
-  app.add_option("--rounds", options->rounds, "of which the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
-  app.add_flag("--json", options->json, "one line for programs");
+  parser.add_option("--model", options->model, "whose state is saved: " + bench_model_names())
+      .show_default();
+  parser.add_option("--dir", options->dir, "on the disk to measure; nothing of it stays")
+      .show_default();
+  parser.add_option("--rounds", options->rounds, "of which the median counts")
+      .range(1, 1000)
+      .show_default();
+  parser.add_option("--threads", options->threads, "CPU threads; 0: all").range(0, 1024);
+  parser.add_flag("--json", options->json, "one line for programs");
   return [options](const Invocation&) { return run_checkpoint(*options); };
 }
 

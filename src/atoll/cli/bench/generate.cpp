@@ -1,19 +1,18 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/bench/bench.h"
 #include "atoll/cli/bench/models.h"
 #include "atoll/cli/bench/table.h"
 #include "atoll/cli/bench/timing.h"
-#include "atoll/cli/weights.h"
+#include "atoll/cli/models/weights.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/ops/peak.h"
 #include "atoll/ops/read_bandwidth.h"
@@ -192,34 +191,38 @@ int run_generate(Options options) {
   return 0;
 }
 
-Action add(CLI::App& app) {
+Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
-  app.add_option("--model", options->model,
-                 bench_model_names() + " with random weights, or a model's directory")
-      ->capture_default_str();
-  app.add_option("--weights", options->weights,
-                 "f32, bf16, int8, w8a8, or several with commas: in turn")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "bf16", "int8", "w8a8"}))
-      ->capture_default_str();
-  app.add_option("--tokens", options->tokens, "new tokens of a round")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--prompt", options->prompt, "tokens before them")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--long-prompt", options->long_prompt,
-                 "tokens of a prompt that is timed by itself; 0: none; default: 256, or as many as "
-                 "the model has positions")
-      ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--int8", options->int8, "auto, vector, vnni or amx: what multiplies for w8a8")
-      ->check(CLI::IsMember({"auto", "vector", "vnni", "amx"}))
-      ->capture_default_str();
-  app.add_option("--rounds", options->rounds, "of each, of which the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
-  app.add_flag("--json", options->json, "one line for programs");
+  parser
+      .add_option("--model", options->model,
+                  bench_model_names() + " with random weights, or a model's directory")
+      .show_default();
+  parser
+      .add_option("--weights", options->weights,
+                  "f32, bf16, int8, w8a8, or several with commas: in turn")
+      .delimiter(',')
+      .one_of({"f32", "bf16", "int8", "w8a8"})
+      .show_default();
+  parser.add_option("--tokens", options->tokens, "new tokens of a round")
+      .range(1, 1 << 20)
+      .show_default();
+  parser.add_option("--prompt", options->prompt, "tokens before them")
+      .range(1, 1 << 20)
+      .show_default();
+  parser
+      .add_option(
+          "--long-prompt", options->long_prompt,
+          "tokens of a prompt that is timed by itself; 0: none; default: 256, or as many as "
+          "the model has positions")
+      .range(0, 1 << 20);
+  parser.add_option("--int8", options->int8, "auto, vector, vnni or amx: what multiplies for w8a8")
+      .one_of({"auto", "vector", "vnni", "amx"})
+      .show_default();
+  parser.add_option("--rounds", options->rounds, "of each, of which the median counts")
+      .range(1, 1000)
+      .show_default();
+  parser.add_option("--threads", options->threads, "CPU threads; 0: all").range(0, 1024);
+  parser.add_flag("--json", options->json, "one line for programs");
   return [options](const Invocation&) { return run_generate(*options); };
 }
 

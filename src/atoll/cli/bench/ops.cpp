@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <vector>
 
@@ -131,26 +130,27 @@ int run_ops(const Options& options) {
   return 0;
 }
 
-Action add(CLI::App& app) {
+Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
-  app.add_option("--model", options->model,
-                 "the model whose sizes operands have: " + bench_model_names())
-      ->capture_default_str();
-  app.add_option("--tokens", options->tokens, "tokens of a micro-batch")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--context", options->context, "tokens of a sequence, a divisor of --tokens")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--dtype", options->dtype, "what weights and activations are stored in")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
-  app.add_option("--filter", options->filter, "only ops that have this in their name");
-  app.add_option("--seconds", options->seconds, "time for each op, at least")
-      ->check(CLI::Range(0.0, 60.0))
-      ->capture_default_str();
-  app.add_option("--threads", options->threads, "CPU threads; 0: all")->check(CLI::Range(0, 1024));
-  app.add_flag("--json", options->json, "one line for programs");
+  parser
+      .add_option("--model", options->model,
+                  "the model whose sizes operands have: " + bench_model_names())
+      .show_default();
+  parser.add_option("--tokens", options->tokens, "tokens of a micro-batch")
+      .range(1, 1 << 20)
+      .show_default();
+  parser.add_option("--context", options->context, "tokens of a sequence, a divisor of --tokens")
+      .range(1, 1 << 20)
+      .show_default();
+  parser.add_option("--dtype", options->dtype, "what weights and activations are stored in")
+      .one_of({"f32", "bf16"})
+      .show_default();
+  parser.add_option("--filter", options->filter, "only ops that have this in their name");
+  parser.add_option("--seconds", options->seconds, "time for each op, at least")
+      .range(0.0, 60.0)
+      .show_default();
+  parser.add_option("--threads", options->threads, "CPU threads; 0: all").range(0, 1024);
+  parser.add_flag("--json", options->json, "one line for programs");
   return [options](const Invocation&) { return run_ops(*options); };
 }
 

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "atoll/base/error.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/paths.h"
 
 namespace atl::cli {
 

@@ -1,12 +1,11 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
-#include "atoll/base/resident.h"
+#include "atoll/base/processes/resident.h"
 #include "atoll/cli/bench/bench.h"
 #include "atoll/cli/bench/room.h"
 #include "atoll/cli/bench/table.h"
@@ -15,10 +14,10 @@
 #include "atoll/metrics/jsonl_sink.h"
 #include "atoll/ops/peak.h"
 #include "atoll/ops/profile.h"
-#include "atoll/train/options.h"
-#include "atoll/train/progress.h"
-#include "atoll/train/recipe.h"
-#include "atoll/train/step.h"
+#include "atoll/train/config/recipe.h"
+#include "atoll/train/model/options.h"
+#include "atoll/train/progress/progress.h"
+#include "atoll/train/step/step.h"
 #include "atoll/watch/tensorboard.h"
 
 namespace atl::cli {
@@ -190,16 +189,17 @@ int run_step(const Options& options, const Invocation& invocation) {
   return 0;
 }
 
-Action add(CLI::App& app) {
+Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
-  app.add_option("recipe", options->recipe, "TOML file; of its data only data.vocab_size counts");
-  app.add_option("--steps", options->steps, "steps that are measured")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  app.add_option("--warmup", options->warmup, "steps before them")
-      ->check(CLI::Range(0, 10'000))
-      ->capture_default_str();
-  app.add_flag("--json", options->json, "one line for programs: seconds of each step, memory");
+  parser.add_option("recipe", options->recipe,
+                    "TOML file; of its data only data.vocab_size counts");
+  parser.add_option("--steps", options->steps, "steps that are measured")
+      .range(1, 10'000)
+      .show_default();
+  parser.add_option("--warmup", options->warmup, "steps before them")
+      .range(0, 10'000)
+      .show_default();
+  parser.add_flag("--json", options->json, "one line for programs: seconds of each step, memory");
   return [options](const Invocation& invocation) { return run_step(*options, invocation); };
 }
 

@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/read_file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/read_file.h"
 #include "atoll/base/rng.h"
 #include "atoll/cli/bench/bench.h"
 #include "atoll/cli/bench/table.h"
@@ -125,24 +124,24 @@ int run_tokenizer(const Options& options) {
   return 0;
 }
 
-Action add(CLI::App& app) {
+Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
-  CLI::Option* text =
-      app.add_option("--text", options->text, "file to encode; none: words without meaning");
-  app.add_option("--megabytes", options->megabytes, "of made-up text")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str()
-      ->excludes(text);
-  app.add_option("--tokenizer", options->tokenizer,
-                 "tokenizer.json, tokenizer.model, or a directory that holds one; none: one is "
-                 "learnt from the text");
-  app.add_option("--vocab-size", options->vocab_size, "tokens of a vocabulary that is learnt")
-      ->check(CLI::Range(257, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--rounds", options->rounds, "of each, of which the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_flag("--json", options->json, "one line for programs");
+  const Argument text =
+      parser.add_option("--text", options->text, "file to encode; none: words without meaning");
+  parser.add_option("--megabytes", options->megabytes, "of made-up text")
+      .range(1, 1000)
+      .show_default()
+      .excludes(text);
+  parser.add_option("--tokenizer", options->tokenizer,
+                    "tokenizer.json, tokenizer.model, or a directory that holds one; none: one is "
+                    "learnt from the text");
+  parser.add_option("--vocab-size", options->vocab_size, "tokens of a vocabulary that is learnt")
+      .range(257, 1 << 20)
+      .show_default();
+  parser.add_option("--rounds", options->rounds, "of each, of which the median counts")
+      .range(1, 1000)
+      .show_default();
+  parser.add_flag("--json", options->json, "one line for programs");
   return [options](const Invocation&) { return run_tokenizer(*options); };
 }
 

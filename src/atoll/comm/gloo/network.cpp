@@ -12,6 +12,7 @@
 
 #include "atoll/comm/gloo/loopback.h"
 #include "atoll/comm/gloo/store.h"
+#include "atoll/comm/peer_error.h"
 
 namespace atl::comm::gloo_net {
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "atoll/comm/gloo/world.h"
-#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/gloo/options.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
 #include "atoll/comm/shared/network.h"
 
 namespace atl::comm::gloo_net {

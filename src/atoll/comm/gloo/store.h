@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
 
 namespace atl::comm::gloo_net {
 

@@ -11,8 +11,9 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/comm/collectives/ordered_reduce.h"
 #include "atoll/comm/nccl/kernels.h"
-#include "atoll/comm/ordered_reduce.h"
+#include "atoll/comm/peer_error.h"
 #include "atoll/device/cuda/runtime.h"
 
 namespace atl::comm {

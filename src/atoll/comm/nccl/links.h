@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "atoll/comm/gpu_links.h"
+#include "atoll/comm/collectives/gpu_links.h"
 
 namespace atl::comm {
 

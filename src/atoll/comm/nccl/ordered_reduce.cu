@@ -1,5 +1,5 @@
+#include "atoll/comm/collectives/ordered_reduce.cuh"
 #include "atoll/comm/nccl/kernels.h"
-#include "atoll/comm/ordered_reduce.cuh"
 
 namespace atl::comm {
 

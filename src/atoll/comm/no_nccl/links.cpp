@@ -1,6 +1,6 @@
 #include "atoll/comm/nccl/links.h"
 #include "atoll/base/error.h"
-#include "atoll/comm/ordered_reduce.h"
+#include "atoll/comm/collectives/ordered_reduce.h"
 
 namespace atl::comm {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::comm::shared {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "atoll/base/check.h"
-#include "atoll/comm/call_check.h"
+#include "atoll/comm/collectives/call_check.h"
 
 namespace atl::comm::shared {
 

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/size_limit.h"
 #include "atoll/base/hash.h"
-#include "atoll/base/size_limit.h"
 
 namespace atl::comm::shared {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "atoll/comm/call_header.h"
+#include "atoll/comm/collectives/call_header.h"
 
 namespace atl::comm::shared {
 

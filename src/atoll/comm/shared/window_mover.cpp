@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "atoll/base/check.h"
-#include "atoll/comm/reduce.h"
+#include "atoll/comm/collectives/reduce.h"
 #include "atoll/comm/world.h"
 
 namespace atl::comm::shared {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "atoll/comm/call_header.h"
 #include "atoll/comm/collective.h"
+#include "atoll/comm/collectives/call_header.h"
 #include "atoll/comm/shared/local_ranks.h"
 #include "atoll/comm/shared/plan.h"
 #include "atoll/comm/shared/segment.h"

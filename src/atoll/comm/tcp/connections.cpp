@@ -149,7 +149,7 @@ class Connector {
     listen();
     for (const int peer : members_)
       if (peer < tcp_.rank) call(peer);
-    while (!missing_.empty()) hear();
+    while (!missing_.empty()) receive();
     for (const int peer : members_)
       if (peer < tcp_.rank) check_answer(peer);
     return {std::move(connections_), local_ranks_};
@@ -234,7 +234,7 @@ class Connector {
                                         tcp_.rank, peer));
   }
 
-  void hear() {
+  void receive() {
     const Clock::time_point now = Clock::now();
     if (now >= end_)
       throw PeerError(*missing_.begin(),

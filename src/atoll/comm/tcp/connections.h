@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/rendezvous.h"
-#include "atoll/comm/rendezvous_wire.h"
-#include "atoll/comm/tcp/world.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
+#include "atoll/comm/rendezvous/rendezvous_wire.h"
+#include "atoll/comm/tcp/options.h"
 
 namespace atl::comm::tcp {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/rendezvous_wire.h"
+#include "atoll/comm/rendezvous/rendezvous_wire.h"
 #include "atoll/comm/shared/segment.h"
 #include "atoll/comm/world.h"
 

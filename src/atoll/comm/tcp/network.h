@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/rendezvous.h"
+#include "atoll/comm/rendezvous/rendezvous.h"
 #include "atoll/comm/shared/network.h"
+#include "atoll/comm/tcp/options.h"
 #include "atoll/comm/tcp/tcp_mover.h"
-#include "atoll/comm/tcp/world.h"
 
 namespace atl::comm::tcp {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "atoll/base/check.h"
-#include "atoll/comm/reduce.h"
+#include "atoll/comm/collectives/reduce.h"
 
 namespace atl::comm::tcp {
 

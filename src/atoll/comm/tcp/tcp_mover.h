@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "atoll/comm/call_header.h"
+#include "atoll/comm/collectives/call_header.h"
 #include "atoll/comm/shared/plan.h"
 #include "atoll/comm/tcp/frame_stream.h"
 

@@ -12,6 +12,7 @@
 
 #include "atoll/comm/tcp/connections.h"
 #include "atoll/comm/tcp/tcp_mover.h"
+#include "atoll/comm/tcp/world.h"
 #include "atoll/comm/testing/suite.h"
 
 namespace atl::comm::tcp {

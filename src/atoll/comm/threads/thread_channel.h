@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "atoll/comm/call_header.h"
 #include "atoll/comm/collective.h"
+#include "atoll/comm/collectives/call_header.h"
 #include "atoll/comm/wait_word.h"
 
 namespace atl::comm {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <vector>
 
-#include "atoll/comm/alone.h"
-#include "atoll/comm/call_check.h"
-#include "atoll/comm/reduce.h"
+#include "atoll/comm/collectives/alone.h"
+#include "atoll/comm/collectives/call_check.h"
+#include "atoll/comm/collectives/reduce.h"
 #include "atoll/comm/world.h"
 
 namespace atl::comm {

@@ -5,9 +5,9 @@
 
 #include <fstream>
 
-#include "atoll/base/cgroup.h"
 #include "atoll/base/error.h"
-#include "atoll/base/memory_error.h"
+#include "atoll/base/processes/cgroup.h"
+#include "atoll/base/processes/memory_error.h"
 #include "atoll/base/quantity.h"
 
 namespace atl {

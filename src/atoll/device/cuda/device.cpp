@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "atoll/base/hash.h"
-#include "atoll/base/memory_error.h"
+#include "atoll/base/processes/memory_error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/device/choose_device.h"
 #include "atoll/device/cuda/runtime.h"

@@ -2,7 +2,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/device/cuda/runtime.h"
+#include "atoll/device/cuda/status.h"
 
 namespace atl::cuda {
 

@@ -1,28 +1,20 @@
 #pragma once
 
-// The CUDA runtime's return codes as errors, and its streams as Streams.
+// The CUDA runtime's streams as Streams, and its events as Events.
 
 #include <cuda_runtime_api.h>
 
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "atoll/device/cuda/launch.h"
 #include "atoll/device/cuda/products.h"
+#include "atoll/device/cuda/status.h"
 #include "atoll/device/device.h"
 #include "atoll/device/sdpa.h"
 
 namespace atl::cuda {
-
-/// Throws Error(kResource) when `status` is not success, DeviceLostError where no later call can
-/// succeed; `what` says what was being done.
-void check(cudaError_t status, std::string_view what);
-
-/// Throws DeviceLostError when no later call can succeed: for whoever has an error of a library,
-/// which does not say. Does not wait.
-void check_not_lost(std::string_view what);
 
 /// The streams of one GPU that are open, for those who must come behind all of them.
 class OpenStreams {

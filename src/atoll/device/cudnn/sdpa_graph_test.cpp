@@ -12,7 +12,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/test_paths.h"
 
 namespace atl {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/base/memory_error.h"
+#include "atoll/base/processes/memory_error.h"
 #include "atoll/base/quantity.h"
 #include "atoll/base/rng.h"
-#include "atoll/device/choose_device.h"
+#include "atoll/device/device_lost.h"
 #include "atoll/device/fake_cuda/protected_memory.h"
 
 namespace atl::fake_cuda {

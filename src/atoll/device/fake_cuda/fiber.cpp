@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "atoll/base/check.h"
-#include "atoll/base/memory_error.h"
+#include "atoll/base/processes/memory_error.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

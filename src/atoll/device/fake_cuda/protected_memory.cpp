@@ -11,7 +11,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/base/memory_error.h"
+#include "atoll/base/processes/memory_error.h"
 #include "atoll/base/quantity.h"
 
 namespace atl::fake_cuda {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "atoll/base/thread_pool.h"
+#include "atoll/base/threads/thread_pool.h"
 #include "atoll/device/fake_cuda/block.h"
 
 namespace atl::fake_cuda {

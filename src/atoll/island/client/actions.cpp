@@ -17,7 +17,7 @@ namespace atl::island {
 using Clock = std::chrono::steady_clock;
 
 // Logs once that the coordinator cannot be reached, and once that it can be again.
-void Client::State::tell_of(const PendingEvent& event) {
+void ClientState::tell_of(const PendingEvent& event) {
   if (const auto* said = std::get_if<CoordinatorSaid>(&event.what)) {
     trace("outer step {}: hears message {}", said->message.stamp.outer_step + 1,
           said->message.body.index());
@@ -33,7 +33,7 @@ void Client::State::tell_of(const PendingEvent& event) {
   }
 }
 
-void Client::State::connect() {
+void ClientState::connect() {
   connects_at.reset();
   const std::uint64_t number = ++connection;
   const auto tell = [this, number](decltype(MemberEvent::what) what) {
@@ -58,7 +58,7 @@ void Client::State::connect() {
                                 }});
 }
 
-void Client::State::perform(const SendToCoordinator& send) {
+void ClientState::perform(const SendToCoordinator& send) {
   if (!std::holds_alternative<Heartbeat>(send.message.body)) {
     trace("outer step {}: sends message {}", send.message.stamp.outer_step + 1,
           send.message.body.index());
@@ -68,14 +68,14 @@ void Client::State::perform(const SendToCoordinator& send) {
 
 // The old session is destroyed first: it would reconnect by itself, and the coordinator would have
 // two connections of this island.
-void Client::State::perform(const Connect& connect_in) {
+void ClientState::perform(const Connect& connect_in) {
   session.reset();
   ++connection;
   connects_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                    std::chrono::duration<double>(connect_in.after));
 }
 
-void Client::State::perform(const StartReduce& start) {
+void ClientState::perform(const StartReduce& start) {
   reducing.request_stop();
   order({.what = RankOrder::What::kStopReduce});
   reducing = std::stop_source();
@@ -84,7 +84,7 @@ void Client::State::perform(const StartReduce& start) {
   give([this, start](const std::stop_token& cancel) { reduce(start, cancel); }, reducing);
 }
 
-void Client::State::perform(const StopReduce& stop) {
+void ClientState::perform(const StopReduce& stop) {
   if (stop.stamp != reducing_stamp) return;
   reducing.request_stop();
   order({.what = RankOrder::What::kStopReduce});
@@ -112,7 +112,7 @@ std::vector<LinkMeasurement> together(const std::vector<const ExchangeResult*>& 
 }  // namespace
 
 // Each rank makes its part of the outer step.
-void Client::State::reduce(const StartReduce& start, const std::stop_token& cancel) {
+void ClientState::reduce(const StartReduce& start, const std::stop_token& cancel) {
   if (cancel.stop_requested()) return;
   trace("outer step {}: begins to reduce", start.stamp.outer_step + 1);
   state_fetch.take();  // the island is up to date: pieces of an older fetch are not needed
@@ -177,7 +177,7 @@ void Client::State::reduce(const StartReduce& start, const std::stop_token& canc
   post(ReduceDone{start.stamp, hash});
 }
 
-void Client::State::perform(const Swap& swap) {
+void ClientState::perform(const Swap& swap) {
   ATOLL_CHECK(outer.swap(swap.outer_step, swap.fragment, swap.hash),
               "outer step {} was committed and is not beside the state", swap.outer_step);
   order({.what = RankOrder::What::kSwap,
@@ -201,7 +201,7 @@ void Client::State::perform(const Swap& swap) {
   push(std::move(change));
 }
 
-void Client::State::perform(const FetchState& wanted) {
+void ClientState::perform(const FetchState& wanted) {
   fetching.request_stop();
   order({.what = RankOrder::What::kStopFetch});
   fetching = std::stop_source();
@@ -209,13 +209,13 @@ void Client::State::perform(const FetchState& wanted) {
 }
 
 // The worker does one job after the other, so the answer comes after that of the fetch.
-void Client::State::perform(const StopFetch&) {
+void ClientState::perform(const StopFetch&) {
   fetching.request_stop();
   order({.what = RankOrder::What::kStopFetch});
   give([this](const std::stop_token&) { post(FetchStopped{}); }, {});
 }
 
-void Client::State::fetch(const FetchState& wanted, const std::stop_token& cancel) {
+void ClientState::fetch(const FetchState& wanted, const std::stop_token& cancel) {
   Contacts known;
   {
     const std::lock_guard lock(mutex);
@@ -260,23 +260,23 @@ void Client::State::fetch(const FetchState& wanted, const std::stop_token& cance
 }
 
 // Runs beside training and exchanges.
-void Client::State::perform(const UploadState& wanted) {
+void ClientState::perform(const UploadState& wanted) {
   order({.what = RankOrder::What::kUpload, .hashes = wanted.hashes, .connection = connection});
   exchange.upload(wanted.hashes, connection);
 }
 
-void Client::State::perform(const Adopt& adopt) {
+void ClientState::perform(const Adopt& adopt) {
   push({.kind = OuterChange::Kind::kReplaced,
         .outer_step = adopt.outer_step,
         .drops_work = adopt.drops_work});
 }
 
-void Client::State::perform(const StartRound& round) {
+void ClientState::perform(const StartRound& round) {
   has_begun = true;
   push_news(round);
 }
 
-void Client::State::perform(const UseSchedule& use) {
+void ClientState::perform(const UseSchedule& use) {
   {
     const std::lock_guard lock(mutex);
     schedules.use(use.outer_step, use.schedule);
@@ -285,7 +285,7 @@ void Client::State::perform(const UseSchedule& use) {
   push_news(use);
 }
 
-void Client::State::perform(const Halt& halt) {
+void ClientState::perform(const Halt& halt) {
   if (!halt.is_done) {
     fail(make_error(halt.is_mistake ? ErrorKind::kUser : ErrorKind::kPeer, "{}", halt.why));
     return;
@@ -299,7 +299,7 @@ void Client::State::perform(const Halt& halt) {
   changed.notify_all();
 }
 
-void Client::State::perform(const Part& part) {
+void ClientState::perform(const Part& part) {
   if (!part.why.empty()) log::warning("{}", part.why);
   if (session) session->finish(1000);
   {
@@ -309,11 +309,11 @@ void Client::State::perform(const Part& part) {
   changed.notify_all();
 }
 
-void Client::State::perform(const Warn& warn) {
+void ClientState::perform(const Warn& warn) {
   log::warning("{}", warn.text);
 }
 
-void Client::State::push(OuterChange change) {
+void ClientState::push(OuterChange change) {
   std::uint64_t sent = exchange.sent_bytes(), received = exchange.received_bytes();
   {
     const std::lock_guard lock(mutex);
@@ -325,7 +325,7 @@ void Client::State::push(OuterChange change) {
   push_news(std::move(change));
 }
 
-void Client::State::push_news(ClientNews one) {
+void ClientState::push_news(ClientNews one) {
   {
     const std::lock_guard lock(mutex);
     news.push_back(std::make_unique<ClientNews>(std::move(one)));

@@ -34,8 +34,8 @@ std::vector<std::uint64_t> state_sizes(const OuterState& state) {
 
 }  // namespace
 
-Client::State::State(const ClientOptions& given, OuterState& state, RankExchange& rank_exchange,
-                     OtherRanks* other_ranks, std::vector<BatchRange> holds, bool in_round)
+ClientState::ClientState(const ClientOptions& given, OuterState& state, RankExchange& rank_exchange,
+                         OtherRanks* other_ranks, std::vector<BatchRange> holds, bool in_round)
     : options(given), outer(state), exchange(rank_exchange), others(other_ranks) {
   RunPlan plan = options.plan;
   plan.state_sizes = state_sizes(outer);
@@ -58,7 +58,7 @@ Client::State::State(const ClientOptions& given, OuterState& state, RankExchange
   worker = std::thread([this] { run_worker(); });
 }
 
-Client::State::~State() {
+ClientState::~ClientState() {
   {
     const std::lock_guard lock(mutex);
     is_stopping = true;
@@ -76,7 +76,7 @@ Client::State::~State() {
   session.reset();
 }
 
-void Client::State::post(decltype(MemberEvent::what) what, std::uint64_t of_connection) {
+void ClientState::post(decltype(MemberEvent::what) what, std::uint64_t of_connection) {
   {
     const std::lock_guard lock(mutex);
     events.push_back({std::move(what), of_connection});
@@ -84,7 +84,7 @@ void Client::State::post(decltype(MemberEvent::what) what, std::uint64_t of_conn
   changed.notify_all();
 }
 
-void Client::State::fail(const Error& error_of) {
+void ClientState::fail(const Error& error_of) {
   {
     const std::lock_guard lock(mutex);
     if (!fatal) fatal = error_of;
@@ -92,7 +92,7 @@ void Client::State::fail(const Error& error_of) {
   changed.notify_all();
 }
 
-void Client::State::run_machine() {
+void ClientState::run_machine() {
   try {
     Clock::time_point tick = Clock::now();
     for (;;) {
@@ -126,7 +126,7 @@ void Client::State::run_machine() {
   }
 }
 
-void Client::State::run_worker() {
+void ClientState::run_worker() {
   for (;;) {
     std::pair<Job, std::stop_source> next;
     {
@@ -146,7 +146,7 @@ void Client::State::run_worker() {
   }
 }
 
-void Client::State::give(Job job, std::stop_source cancel) {
+void ClientState::give(Job job, std::stop_source cancel) {
   {
     const std::lock_guard lock(mutex);
     jobs.emplace_back(std::move(job), std::move(cancel));
@@ -154,7 +154,7 @@ void Client::State::give(Job job, std::stop_source cancel) {
   changed.notify_all();
 }
 
-void Client::State::note_members() {
+void ClientState::note_members() {
   const bool is_known = own_id == member->id() && member->view() == noted;
   if (is_known) return;
   noted = member->view();
@@ -176,24 +176,24 @@ void Client::State::note_members() {
   }
 }
 
-double Client::State::seconds_since(Clock::time_point start) {
+double ClientState::seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // ---- what the trainer hands in ----
 
-std::string Client::State::codec_of(std::int64_t outer_step) const {
+std::string ClientState::codec_of(std::int64_t outer_step) const {
   const std::lock_guard lock(mutex);
   const RoundSchedule* schedule = schedules.of(outer_step);
   return schedule == nullptr ? exchange.codecs().base() : schedule->codec;
 }
 
-std::uint64_t Client::State::order(const RankOrder& order, bool wants_answers) {
+std::uint64_t ClientState::order(const RankOrder& order, bool wants_answers) {
   return others == nullptr ? 0 : others->send(encode(order), wants_answers);
 }
 
 // Of the other ranks, in their order.
-std::vector<RankAnswer> Client::State::answers(std::uint64_t number) {
+std::vector<RankAnswer> ClientState::answers(std::uint64_t number) {
   std::vector<RankAnswer> all;
   if (others == nullptr) return all;
   std::uint64_t sent = 0, received = 0;
@@ -213,7 +213,7 @@ std::vector<RankAnswer> Client::State::answers(std::uint64_t number) {
 }
 
 // The coordinator is told first: the delta is encoded while the coordinator decides.
-void Client::State::offer(const Contribution& contribution, std::uint64_t adopted) {
+void ClientState::offer(const Contribution& contribution, std::uint64_t adopted) {
   const std::string codec_name = codec_of(contribution.outer_step);
   const compress::Codec& codec = exchange.codecs().of(codec_name);
   const std::uint64_t number = order({.what = RankOrder::What::kOffer,
@@ -253,8 +253,8 @@ void Client::State::offer(const Contribution& contribution, std::uint64_t adopte
 
 Client::Client(const ClientOptions& options, OuterState& state, RankExchange& exchange,
                OtherRanks* others, std::vector<BatchRange> holds, bool in_round)
-    : state_(
-          std::make_unique<State>(options, state, exchange, others, std::move(holds), in_round)) {}
+    : state_(std::make_unique<ClientState>(options, state, exchange, others, std::move(holds),
+                                           in_round)) {}
 
 Client::~Client() = default;
 
@@ -275,7 +275,7 @@ void Client::hand_in(Contribution contribution) {
     const std::lock_guard lock(state_->mutex);
     adopted = state_->num_adopted;
   }
-  State* const state = state_.get();
+  ClientState* const state = state_.get();
   state->give([state, adopted, contribution = std::move(contribution)](
                   const std::stop_token&) { state->offer(contribution, adopted); },
               {});

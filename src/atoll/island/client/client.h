@@ -9,63 +9,17 @@
 #include <variant>
 #include <vector>
 
+#include "atoll/island/client/client_options.h"
 #include "atoll/island/client/member.h"
 #include "atoll/island/client/rank_exchange.h"
 #include "atoll/island/client/rank_orders.h"
+#include "atoll/island/client/trainer_messages.h"
 #include "atoll/island/outer/state.h"
 #include "atoll/island/protocol/protocol.h"
 
 namespace atl::island {
 
-/// Who this island is and where its run is coordinated.
-struct ClientOptions {
-  std::string name;
-  std::string coordinator;                        ///< HOST:PORT
-  std::string address;                            ///< join_addresses() of all its ranks
-  std::optional<std::filesystem::path> identity;  ///< see wire::ServerOptions
-  std::optional<std::filesystem::path> secret = {};
-  RunIdentity run;
-  RunPlan plan;
-  double give_up_after_s = 600;  ///< without a coordinator: an error
-  bool has_final_model = false;  ///< from its checkpoint: the run has ended, see MemberOptions
-};
-
-/// What an island has trained since its last contribution that was committed.
-struct Contribution {
-  std::int64_t outer_step = 0;  ///< that it is for: the changes seen so far lead to it
-  int fragment = 0;
-  std::shared_ptr<const std::vector<float>> delta;  ///< packed, the leading rank's part
-  StateHash base_hash;                              ///< of the FragmentState that it grew from
-  std::int64_t tokens = 0;
-  std::vector<BatchRange> consumed;
-  double loss = 0;           ///< mean over the tokens
-  double step_seconds = 0;   ///< of an inner step, lately
-  double learning_rate = 0;  ///< of the last one
-};
-
-/// The outer state has moved.
-struct OuterChange {
-  enum class Kind {
-    kCommitted,  ///< by an outer step
-    kReplaced,   ///< by state that was fetched, for one fragment or all
-  };
-  Kind kind = Kind::kCommitted;
-  std::int64_t outer_step = 0;  ///< of kCommitted: that one; of kReplaced: those that are in it
-  bool drops_work = false;      ///< of kReplaced: what was trained and not committed is void
-  int fragment = 0;             ///< of kCommitted
-  bool contributed = false;     ///< this island's pseudo-gradient is in it
-  std::shared_ptr<const FragmentState> state;  ///< of the fragment now; null for kReplaced
-  int num_participants = 0;
-  std::int64_t tokens = 0;      ///< of all of them
-  double exchange_seconds = 0;  ///< from the coordinator's call to the commit
-  /// With gossip: how far its anchor was from its partners', relative; else 0.
-  double spread = 0;
-  std::uint64_t sent_bytes = 0;  ///< payload, by this island, since the change before
-  std::uint64_t received_bytes = 0;
-};
-
-/// What the trainer is told, in this order.
-using ClientNews = std::variant<OuterChange, StartRound, UseSchedule>;
+struct ClientState;
 
 /// An island's connection to its run, on the rank that leads it: talks to the coordinator,
 /// exchanges pseudo-gradients with the other islands, and moves the outer state, on threads of its
@@ -105,8 +59,7 @@ class Client {
   bool may_go();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<ClientState> state_;
 };
 
 }  // namespace atl::island

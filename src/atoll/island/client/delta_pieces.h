@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "atoll/compress/codec.h"
-#include "atoll/parallel/element_range.h"
+#include "atoll/parallel/layout/element_range.h"
 
 namespace atl::island {
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "atoll/base/error.h"
-#include "atoll/island/client/exchange_reduction.h"
+#include "atoll/island/client/transfers.h"
 
 namespace atl::island {
 
@@ -60,18 +60,6 @@ void Exchange::offer(std::int64_t outer_step, std::shared_ptr<const EncodedDelta
        .chunk_bytes = delta->piece_bytes,
        .reader = reader_of(delta->bytes, delta->pieces.begin * delta->piece_bytes, delta)});
   offered_[outer_step] = std::move(delta);
-}
-
-ExchangeResult Exchange::reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
-                                const Contacts& contacts, std::int64_t elements,
-                                std::span<float> mean, const std::stop_token& cancel,
-                                const OnPiece& on_piece) {
-  drop_sums();
-  try {
-    return Reduction(*this, stamp, reduce, self, contacts, elements, mean, cancel, on_piece).run();
-  } catch (const Error& error) {
-    return {.why = error.what()};
-  }
 }
 
 void Exchange::drop_sums() {

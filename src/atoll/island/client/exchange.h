@@ -21,7 +21,7 @@
 #include "atoll/island/outer/state_part.h"
 #include "atoll/island/protocol/protocol.h"
 #include "atoll/wire/blob_client.h"
-#include "atoll/wire/blobs.h"
+#include "atoll/wire/blob_store.h"
 #include "atoll/wire/peer.h"
 
 namespace atl::island {

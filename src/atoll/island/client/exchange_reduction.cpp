@@ -9,13 +9,12 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/island/client/transfers.h"
 
 namespace atl::island {
 
 namespace {
 
-// Attempts at one island before it counts as unreachable; each continues where the last one ended.
-constexpr int kTries = 3;
 // How long to wait for the requests to be sent; a connection may have to be made first.
 constexpr std::chrono::seconds kAskWithin{1};
 
@@ -24,38 +23,6 @@ std::string sum_key(const Stamp& stamp) {
 }
 
 }  // namespace
-
-std::string delta_key(std::int64_t outer_step) {
-  return fmt::format("delta/{:012}", outer_step);
-}
-
-wire::Reader reader_of(std::span<const std::byte> bytes, std::uint64_t first,
-                       std::shared_ptr<const void> keep) {
-  return [bytes, first, keep = std::move(keep)](std::uint64_t offset, std::span<std::byte> out) {
-    ATOLL_CHECK(offset >= first && offset - first + out.size() <= bytes.size(),
-                "{} bytes at {} of what has {} from {} on", out.size(), offset, bytes.size(),
-                first);
-    std::memcpy(out.data(), bytes.data() + (offset - first), out.size());
-  };
-}
-
-wire::Reader reader_of(const StatePart& part, std::span<const float> values,
-                       std::shared_ptr<const void> keep) {
-  return [part, values, keep = std::move(keep)](std::uint64_t offset, std::span<std::byte> out) {
-    part.read(values, offset, out);
-  };
-}
-
-wire::TransferResult persist(const std::function<wire::TransferResult()>& transfer) {
-  wire::TransferResult result;
-  for (int i = 0; i < kTries; ++i) {
-    result = transfer();
-    const bool may_help =
-        result.end == wire::TransferEnd::kUnreachable || result.end == wire::TransferEnd::kDamaged;
-    if (!may_help) break;
-  }
-  return result;
-}
 
 bool Exchange::Reduction::everybody_sums() const {
   if (reduce_.is_star) return true;
@@ -355,6 +322,18 @@ ExchangeResult Exchange::Reduction::run() {
   result_.is_done = result_.why.empty();
   result_.links = links();
   return std::move(result_);
+}
+
+ExchangeResult Exchange::reduce(const Stamp& stamp, const Reduce& reduce, IslandId self,
+                                const Contacts& contacts, std::int64_t elements,
+                                std::span<float> mean, const std::stop_token& cancel,
+                                const OnPiece& on_piece) {
+  drop_sums();
+  try {
+    return Reduction(*this, stamp, reduce, self, contacts, elements, mean, cancel, on_piece).run();
+  } catch (const Error& error) {
+    return {.why = error.what()};
+  }
 }
 
 }  // namespace atl::island

@@ -5,7 +5,8 @@
 #include <thread>
 
 #include "atoll/base/error.h"
-#include "atoll/island/client/exchange_reduction.h"
+#include "atoll/island/client/exchange.h"
+#include "atoll/island/client/transfers.h"
 
 namespace atl::island {
 

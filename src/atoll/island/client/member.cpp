@@ -153,7 +153,7 @@ void Member::on(const CoordinatorSaid& event) {
   const bool is_stale = !note(stamp);
   if (is_stale && !is_welcome_) return hear_of_older_ledger(event.message);
   if (is_stale) return;
-  std::visit([&](const auto& what) { hear(stamp, what); }, event.message.body);
+  std::visit([&](const auto& what) { receive(stamp, what); }, event.message.body);
 }
 
 // Whether a message is newer than all before it: others are dropped.
@@ -171,7 +171,7 @@ bool Member::note(const Stamp& stamp) {
 // ledger, whose messages this island would drop for ever.
 void Member::hear_of_older_ledger(const MessageToIsland& message) {
   const auto* refused = std::get_if<Refused>(&message.body);
-  if (refused != nullptr) return hear(message.stamp, *refused);
+  if (refused != nullptr) return receive(message.stamp, *refused);
   halt(
       fmt::format("the coordinator goes on from an older ledger: it is at start {} and outer step "
                   "{}, and this island has heard of start {} and outer step {}. Give the "
@@ -181,7 +181,7 @@ void Member::hear_of_older_ledger(const MessageToIsland& message) {
       false, /*is_mistake=*/true);
 }
 
-void Member::hear(const Stamp&, const Refused& refused) {
+void Member::receive(const Stamp&, const Refused& refused) {
   if (refused.is_final) {
     return halt("the coordinator refused this island: " + refused.why, false, /*is_mistake=*/true);
   }
@@ -190,13 +190,13 @@ void Member::hear(const Stamp&, const Refused& refused) {
   actions_.push_back(Connect{kLongestRetry});
 }
 
-void Member::hear(const Stamp&, const View& view) {
+void Member::receive(const Stamp&, const View& view) {
   if (options_.remembers_view) view_ = view;
 }
 
 // ---- keeping the state equal to the run's ----
 
-void Member::hear(const Stamp& stamp, const Welcome& welcome) {
+void Member::receive(const Stamp& stamp, const Welcome& welcome) {
   sync_request_ = stamp.sequence;
   is_asking_ = will_be_answered_ = false;
   finish_.reset();
@@ -222,7 +222,7 @@ void Member::hear(const Stamp& stamp, const Welcome& welcome) {
   resume();
 }
 
-void Member::hear(const Stamp& stamp, const Resync& resync) {
+void Member::receive(const Stamp& stamp, const Resync& resync) {
   sync_request_ = stamp.sequence;
   is_asking_ = will_be_answered_ = false;
   finish_.reset();
@@ -405,7 +405,7 @@ void Member::ask(const std::string& why) {
 
 // ---- outer steps ----
 
-void Member::hear(const Stamp&, const Lease& lease) {
+void Member::receive(const Stamp&, const Lease& lease) {
   if (handed_in_ && handed_in_->outer_step < outer_step_) handed_in_.reset();
   for (const BatchRange& range : lease.ranges) holds_.add(range);
   in_round_ = true;
@@ -425,7 +425,7 @@ void Member::on(const RoundDone& event) {
   if (is_welcome_ && !target_) send(handed_in_->ready, handed_in_->outer_step);
 }
 
-void Member::hear(const Stamp& stamp, const Reduce& reduce) {
+void Member::receive(const Stamp& stamp, const Reduce& reduce) {
   if (target_) return;  // told again once it is in step
   if (stamp.outer_step != outer_step_) return ask("it is not at that outer step");
   stop_reduce();
@@ -439,12 +439,12 @@ void Member::stop_reduce() {
   shadow_.reset();
 }
 
-void Member::hear(const Stamp&, const AbandonReduce&) {
+void Member::receive(const Stamp&, const AbandonReduce&) {
   stop_reduce();
   shadow_.reset();
 }
 
-void Member::hear(const Stamp&, const PutState& put) {
+void Member::receive(const Stamp&, const PutState& put) {
   to_put_ = put.hashes;
   put_state();
 }
@@ -480,7 +480,7 @@ void Member::on(const ReduceBroke& event) {
   }
 }
 
-void Member::hear(const Stamp& stamp, const Commit& commit) {
+void Member::receive(const Stamp& stamp, const Commit& commit) {
   if (target_) return;
   if (stamp.outer_step != outer_step_) return ask("it is not at that outer step");
   commit_ = {stamp, commit};
@@ -517,7 +517,7 @@ void Member::swap(bool was_mine, std::vector<Participant> participants) {
   if (was_mine || in_round_) handed_in_.reset();
 }
 
-void Member::hear(const Stamp& stamp, const Dropped& dropped) {
+void Member::receive(const Stamp& stamp, const Dropped& dropped) {
   actions_.push_back(Warn{"this island's pseudo-gradient came too late: " + dropped.why});
   // The trainer may have handed in for a later outer step meanwhile.
   const bool is_newest = handed_in_ && (handed_in_->outer_step < stamp.outer_step ||

@@ -215,17 +215,17 @@ class Member {
   void on(const MemberTicked& event);
   void hear_of_older_ledger(const MessageToIsland& message);
 
-  void hear(const Stamp& stamp, const Welcome& welcome);
-  void hear(const Stamp& stamp, const Refused& refused);
-  void hear(const Stamp& stamp, const Lease& lease);
-  void hear(const Stamp& stamp, const Reduce& reduce);
-  void hear(const Stamp& stamp, const AbandonReduce& abandon);
-  void hear(const Stamp& stamp, const PutState& put);
-  void hear(const Stamp& stamp, const Commit& commit);
-  void hear(const Stamp& stamp, const Dropped& dropped);
-  void hear(const Stamp& stamp, const Resync& resync);
-  void hear(const Stamp& stamp, const View& view);
-  void hear(const Stamp& stamp, const Finish& finish);
+  void receive(const Stamp& stamp, const Welcome& welcome);
+  void receive(const Stamp& stamp, const Refused& refused);
+  void receive(const Stamp& stamp, const Lease& lease);
+  void receive(const Stamp& stamp, const Reduce& reduce);
+  void receive(const Stamp& stamp, const AbandonReduce& abandon);
+  void receive(const Stamp& stamp, const PutState& put);
+  void receive(const Stamp& stamp, const Commit& commit);
+  void receive(const Stamp& stamp, const Dropped& dropped);
+  void receive(const Stamp& stamp, const Resync& resync);
+  void receive(const Stamp& stamp, const View& view);
+  void receive(const Stamp& stamp, const Finish& finish);
 
   // After the end of the run (member_end.cpp).
   void conclude(const Finish& finish);

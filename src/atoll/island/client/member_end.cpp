@@ -22,7 +22,7 @@ void Member::on(const LeaveWanted& event) {
   send(Leave{.why = event.why});
 }
 
-void Member::hear(const Stamp&, const Finish& finish) {
+void Member::receive(const Stamp&, const Finish& finish) {
   // The last result is still being made or fetched: the trainer is told when it is there.
   if (!commit_ && !is_asking_) return conclude(finish);
   if (!finish_) {
@@ -106,12 +106,12 @@ void Member::stay(const CoordinatorSaid& event) {
     if (!finish->is_done || std::exchange(is_told_, true)) return part(finish->why);
     if (has_saved_) say_saved();
   } else if (const auto* put = std::get_if<PutState>(&body)) {
-    hear(stamp, *put);
+    receive(stamp, *put);
   } else if (const auto* view = std::get_if<View>(&body)) {
-    hear(stamp, *view);
+    receive(stamp, *view);
   } else if (const auto* refused = std::get_if<Refused>(&body)) {
     if (refused->is_final) return part(refused->why);
-    hear(stamp, *refused);
+    receive(stamp, *refused);
   } else if (const auto* welcome = std::get_if<Welcome>(&body)) {
     id_ = welcome->island;
     is_welcome_ = true;

@@ -19,7 +19,7 @@ using testing::MemberHarness;
 MemberHarness after_the_end() {
   MemberHarness harness;
   harness.welcome();
-  harness.hear(Finish{.why = "done"});
+  harness.receive(Finish{.why = "done"});
   return harness;
 }
 
@@ -44,13 +44,13 @@ TEST(MemberEnd, ItStaysForOthersUntilItIsLetGo) {
   harness.now += 10;
   harness.happen(MemberTicked{});
   EXPECT_EQ(harness.said<Heartbeat>().sent, harness.now) << "it is no suspect";
-  harness.hear(PutState{.hashes = {kFirst}});
+  harness.receive(PutState{.hashes = {kFirst}});
   EXPECT_EQ(harness.count<UploadState>(), 1);
   EXPECT_FALSE(harness.has_said<Leave>()) << "the model is not saved yet";
   harness.happen(LeaveWanted{"saved"});
   EXPECT_EQ(harness.said<Leave>().why, "saved");
   EXPECT_EQ(harness.count<Part>(), 0);
-  harness.hear(Finish{.why = "without oslo"});
+  harness.receive(Finish{.why = "without oslo"});
   EXPECT_EQ(harness.newest<Part>().why, "without oslo");
   EXPECT_EQ(harness.count<Halt>(), 1);
 }
@@ -121,17 +121,17 @@ TEST(MemberEnd, OneThatIsStartedAgainWithTheFinalModelNeedsNoCoordinator) {
 TEST(MemberEnd, WhoLacksTheLastOuterStepComesBackForItAndIsToldWhenNobodyGivesIt) {
   MemberHarness harness;
   harness.welcome();
-  harness.hear(commit_of(kSecond, 2), 0, 1);  // it has no result of that
-  harness.hear(Finish{.why = "done"}, 1);
+  harness.receive(commit_of(kSecond, 2), 0, 1);  // it has no result of that
+  harness.receive(Finish{.why = "done"}, 1);
   EXPECT_EQ(harness.count<Halt>(), 0);
   harness.happen(CoordinatorLost{"it was killed"});
   EXPECT_EQ(harness.count<Halt>(), 0);
   EXPECT_EQ(harness.count<Connect>(), 1);
   MemberHarness other;
   other.welcome();
-  other.hear(commit_of(kSecond, 2), 0, 1);
-  other.hear(Finish{.why = "done"}, 1);
-  other.hear(Finish{.why = "done"}, 1);
+  other.receive(commit_of(kSecond, 2), 0, 1);
+  other.receive(Finish{.why = "done"}, 1);
+  other.receive(Finish{.why = "done"}, 1);
   EXPECT_THAT(other.newest<Halt>().why, HasSubstr("nobody was left to get the model"));
   EXPECT_EQ(other.count<Part>(), 1);
 }

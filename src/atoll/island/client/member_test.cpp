@@ -26,7 +26,7 @@ TEST(Member, SwapsWhatIsCommittedAndKnowsItsPart) {
     MemberHarness harness;
     harness.prepare();
     EXPECT_EQ(harness.said<Prepared>().hash, kSecond);
-    harness.hear(commit_of(kSecond, participant), 0, 1);
+    harness.receive(commit_of(kSecond, participant), 0, 1);
     EXPECT_EQ(harness.newest<Swap>().was_mine, participant == 1);
     EXPECT_EQ(harness.member.outer_step(), 1);
     EXPECT_THAT(harness.member.hashes(), ElementsAre(kSecond));
@@ -37,15 +37,17 @@ TEST(Member, SwapsWhatIsCommittedAndKnowsItsPart) {
 TEST(Member, AskedWhatTheRunsStateIsItAnswersWithItsOwn) {
   MemberHarness harness;
   harness.welcome();
-  harness.hear(Resync{.outer_step = 0, .sources = {{1, "lyon:1"}}, .why = "it is the newest left"});
+  harness.receive(
+      Resync{.outer_step = 0, .sources = {{1, "lyon:1"}}, .why = "it is the newest left"});
   EXPECT_THAT(harness.said<Synced>().hashes, ElementsAre(kFirst));
   EXPECT_EQ(harness.count<FetchState>(), 0);
 }
 
 TEST(Member, AStateWithoutHashesIsNotFetched) {
   MemberHarness harness({.outer_step = 3, .hashes = {kThird}});
-  harness.hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}, .must_sync = true});
-  harness.hear(Resync{.outer_step = 0, .sources = {{2, "oslo:1"}}, .why = "it is the newest left"});
+  harness.receive(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}, .must_sync = true});
+  harness.receive(
+      Resync{.outer_step = 0, .sources = {{2, "oslo:1"}}, .why = "it is the newest left"});
   EXPECT_EQ(harness.count<FetchState>(), 0);
 }
 
@@ -53,14 +55,14 @@ TEST(Member, AStateWithoutHashesIsNotFetched) {
 MemberHarness fetching() {
   MemberHarness harness;
   harness.welcome();
-  harness.hear(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{2, "b:1"}}}, 1);
+  harness.receive(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{2, "b:1"}}}, 1);
   EXPECT_EQ(harness.count<FetchState>(), 1);
   return harness;
 }
 
 TEST(Member, SaysThatItHasAStateOnlyWhenItFetchesNoOther) {
   MemberHarness harness = fetching();
-  harness.hear(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
+  harness.receive(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
   EXPECT_EQ(harness.count<StopFetch>(), 1);
   EXPECT_FALSE(harness.has_said<Synced>());
   harness.happen(FetchStopped{});
@@ -70,7 +72,7 @@ TEST(Member, SaysThatItHasAStateOnlyWhenItFetchesNoOther) {
 
 TEST(Member, WhatItFetchedAllTheSameItSaysAnew) {
   MemberHarness harness = fetching();
-  harness.hear(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
+  harness.receive(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
   const int connects = harness.count<Connect>();
   harness.happen(StateFetched{1, {kSecond}});
   harness.happen(FetchStopped{});
@@ -83,12 +85,12 @@ TEST(Member, WhatItFetchedAllTheSameItSaysAnew) {
 // The end of the fetch that was stopped is not that of the next one.
 TEST(Member, AFetchIsUnderWayUntilItsOwnEnd) {
   MemberHarness harness = fetching();
-  harness.hear(Resync{.outer_step = 1, .hashes = {kThird}, .sources = {{3, "c:1"}}}, 1);
+  harness.receive(Resync{.outer_step = 1, .hashes = {kThird}, .sources = {{3, "c:1"}}}, 1);
   EXPECT_EQ(harness.count<FetchState>(), 2);
   EXPECT_EQ(harness.count<StopFetch>(), 1);
   harness.happen(FetchFailed{"no route"});
   harness.happen(FetchStopped{});
-  harness.hear(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
+  harness.receive(Resync{.outer_step = 0, .hashes = {kFirst}, .why = "it is the newest left"}, 1);
   EXPECT_EQ(harness.count<StopFetch>(), 2);
   EXPECT_FALSE(harness.has_said<Synced>());
   harness.happen(FetchStopped{});
@@ -109,7 +111,7 @@ TEST(Member, JoinsOnlyWhenItFetchesNothing) {
 TEST(Member, NeverSwapsAnotherResultThanWasCommitted) {
   MemberHarness harness;
   harness.prepare();
-  harness.hear(commit_of(kThird, 1), 0, 1);
+  harness.receive(commit_of(kThird, 1), 0, 1);
   EXPECT_EQ(harness.count<Swap>(), 0);
   EXPECT_THAT(harness.said<ReduceFailed>().why, HasSubstr("another hash"));
 }
@@ -132,7 +134,7 @@ TEST(Member, DropsLowerStampsAndSequencesItHasSeen) {
 TEST(Member, GoesOnAfterACoordinatorRestart) {
   MemberHarness harness;
   harness.welcome();
-  harness.hear(Lease{.ranges = {{0, 4}}, .inner_steps = 4});
+  harness.receive(Lease{.ranges = {{0, 4}}, .inner_steps = 4});
   harness.happen(CoordinatorLost{"it died"});
   EXPECT_EQ(harness.count<Connect>(), 1);
   harness.hand_in();  // the trainer has not noticed
@@ -152,13 +154,13 @@ TEST(Member, SwapsWhatWasCommittedWhileItWasAway) {
     harness.happen(CoordinatorReached{});
     const std::vector<BatchRange> holds =
         contributed ? std::vector<BatchRange>() : std::vector<BatchRange>{{0, 4}};
-    harness.hear(Welcome{.island = 1,
-                         .outer_step = 1,
-                         .hashes = {kSecond},
-                         .must_sync = true,
-                         .holds = holds,
-                         .contributed = contributed},
-                 1);
+    harness.receive(Welcome{.island = 1,
+                            .outer_step = 1,
+                            .hashes = {kSecond},
+                            .must_sync = true,
+                            .holds = holds,
+                            .contributed = contributed},
+                    1);
     EXPECT_EQ(harness.newest<Swap>().was_mine, contributed);
     EXPECT_EQ(harness.count<FetchState>(), 0);
     EXPECT_EQ(harness.said<Synced>().answers, harness.sequence);
@@ -169,11 +171,11 @@ TEST(Member, SwapsWhatWasCommittedWhileItWasAway) {
 
 TEST(Member, DropsWorkOnBatchesThatAreNotItsOwnAnyMore) {
   MemberHarness harness({.outer_step = 0, .hashes = {kFirst}, .holds = {{0, 4}}, .in_round = true});
-  harness.hear(Welcome{.island = 1, .hashes = {kFirst}, .must_sync = true, .holds = {}});
+  harness.receive(Welcome{.island = 1, .hashes = {kFirst}, .must_sync = true, .holds = {}});
   EXPECT_TRUE(harness.newest<Adopt>().drops_work);
   EXPECT_THAT(harness.said<Synced>().holds, IsEmpty());
   harness.hand_in();  // of what is dropped
-  harness.hear(Lease{.ranges = {{8, 12}}, .inner_steps = 4});
+  harness.receive(Lease{.ranges = {{8, 12}}, .inner_steps = 4});
   EXPECT_THAT(harness.member.holds(), ElementsAre(BatchRange{8, 12}));
   for (const MemberAction& action : harness.actions) {
     const auto* send = std::get_if<SendToCoordinator>(&action);
@@ -185,13 +187,13 @@ TEST(Member, FetchesAndRebasesOrDrops) {
   for (const bool drops : {true, false}) {
     MemberHarness harness(
         {.outer_step = 0, .hashes = {kFirst}, .holds = {{0, 4}}, .in_round = true});
-    harness.hear(Welcome{.island = 1, .hashes = {kFirst}, .holds = {{0, 4}}});
-    harness.hear(Resync{.outer_step = 1,
-                        .hashes = {kSecond},
-                        .sources = {{2, "b:1"}},
-                        .drops_work = drops,
-                        .why = "test"},
-                 1);
+    harness.receive(Welcome{.island = 1, .hashes = {kFirst}, .holds = {{0, 4}}});
+    harness.receive(Resync{.outer_step = 1,
+                           .hashes = {kSecond},
+                           .sources = {{2, "b:1"}},
+                           .drops_work = drops,
+                           .why = "test"},
+                    1);
     EXPECT_EQ(harness.newest<FetchState>().hashes, std::vector{kSecond});
     harness.happen(StateFetched{1, {kSecond}});
     EXPECT_EQ(harness.newest<Adopt>().drops_work, drops);
@@ -202,9 +204,9 @@ TEST(Member, FetchesAndRebasesOrDrops) {
 TEST(Member, PutsItsStateToTheCoordinatorIfItIsTheRuns) {
   MemberHarness harness;
   harness.welcome();
-  harness.hear(PutState{{kSecond}});
+  harness.receive(PutState{{kSecond}});
   EXPECT_EQ(harness.count<UploadState>(), 0);
-  harness.hear(PutState{{kFirst}});
+  harness.receive(PutState{{kFirst}});
   EXPECT_EQ(harness.newest<UploadState>().hashes, std::vector{kFirst});
 }
 
@@ -213,8 +215,8 @@ TEST(Member, PutsTheStateOfTheOuterStepThatItIsStillMaking) {
   harness.welcome();
   const Stamp reduce = harness.stamp(0, 1);
   harness.happen(CoordinatorSaid{{reduce, Reduce{}}});
-  harness.hear(Commit{.hash = kSecond}, 0, 1);
-  harness.hear(PutState{{kSecond}}, 1);
+  harness.receive(Commit{.hash = kSecond}, 0, 1);
+  harness.receive(PutState{{kSecond}}, 1);
   EXPECT_EQ(harness.count<UploadState>(), 0);
   harness.happen(ReduceDone{reduce, kSecond});
   EXPECT_EQ(harness.newest<UploadState>().hashes, std::vector{kSecond});
@@ -224,8 +226,8 @@ TEST(Member, PutsTheStateOfTheOuterStepThatItIsStillMaking) {
 TEST(Member, PutsTheStateThatItIsItselfFetching) {
   MemberHarness harness;
   harness.welcome();
-  harness.hear(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{.island = 2}}}, 1);
-  harness.hear(PutState{{kSecond}}, 1);
+  harness.receive(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{.island = 2}}}, 1);
+  harness.receive(PutState{{kSecond}}, 1);
   EXPECT_EQ(harness.count<UploadState>(), 0);
   harness.happen(StateFetched{1, {kSecond}});
   EXPECT_EQ(harness.newest<UploadState>().hashes, std::vector{kSecond});
@@ -233,19 +235,19 @@ TEST(Member, PutsTheStateThatItIsItselfFetching) {
 
 TEST(Member, PutsOnlyWhatIsNotThereYet) {
   MemberHarness harness({.outer_step = 0, .hashes = {kFirst, kSecond}});
-  harness.hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst, kSecond}});
-  harness.hear(PutState{{{}, kSecond}});
+  harness.receive(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst, kSecond}});
+  harness.receive(PutState{{{}, kSecond}});
   EXPECT_THAT(harness.newest<UploadState>().hashes, ElementsAre(StateHash{}, kSecond));
 }
 
 TEST(Member, AsksAgainForWhatCouldNotBeFetched) {
   MemberHarness harness({.outer_step = -1});
-  harness.hear(Welcome{.island = 1,
-                       .outer_step = 1,
-                       .hashes = {kSecond},
-                       .must_sync = true,
-                       .sources = {{2, "b:1"}}},
-               1);
+  harness.receive(Welcome{.island = 1,
+                          .outer_step = 1,
+                          .hashes = {kSecond},
+                          .must_sync = true,
+                          .sources = {{2, "b:1"}}},
+                  1);
   // Soon at first, then once a second.
   for (const Seconds after : {0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0}) {
     harness.happen(FetchFailed{"no route"});
@@ -256,7 +258,7 @@ TEST(Member, AsksAgainForWhatCouldNotBeFetched) {
     harness.now += 0.2 * after;
     harness.happen(MemberTicked{});
     EXPECT_THAT(harness.said<ReduceFailed>().why, HasSubstr("could not be fetched"));
-    harness.hear(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{2, "b:1"}}}, 1);
+    harness.receive(Resync{.outer_step = 1, .hashes = {kSecond}, .sources = {{2, "b:1"}}}, 1);
   }
 }
 
@@ -279,7 +281,7 @@ TEST(Member, ItsHeartbeatSaysWhoseBytesHaveCome) {
   harness.happen(CoordinatorLost{"gone"});
   harness.now += 60;
   harness.happen(CoordinatorReached{});
-  harness.hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}});
+  harness.receive(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}});
   harness.happen(MemberTicked{});
   EXPECT_EQ(harness.said<Heartbeat>().sent, harness.now);
   EXPECT_THAT(harness.said<Heartbeat>().heard, IsEmpty()) << "that was long ago";
@@ -298,11 +300,11 @@ TEST(Member, AsksOnceForManyOuterStepsThatItMissed) {
   MemberHarness harness;
   harness.welcome();
   for (std::int64_t step = 3; step < 6; ++step) {
-    harness.hear(Reduce{}, step, 1);
-    harness.hear(commit_of(kSecond, 2), step, 1);
+    harness.receive(Reduce{}, step, 1);
+    harness.receive(commit_of(kSecond, 2), step, 1);
   }
   EXPECT_EQ(num_asked(harness), 1);
-  harness.hear(Resync{.outer_step = 6, .hashes = {kThird}, .sources = {{.island = 2}}}, 6);
+  harness.receive(Resync{.outer_step = 6, .hashes = {kThird}, .sources = {{.island = 2}}}, 6);
   EXPECT_EQ(harness.count<FetchState>(), 1);
   harness.happen(FetchFailed{"gone"});
   harness.now += 2;
@@ -311,9 +313,9 @@ TEST(Member, AsksOnceForManyOuterStepsThatItMissed) {
   // One that may not be heard as it is meant is not the last.
   MemberHarness other;
   other.prepare();
-  other.hear(AbandonReduce{}, 0, 1);
-  other.hear(commit_of(kSecond, 2), 0, 2);
-  other.hear(Reduce{}, 1, 1);
+  other.receive(AbandonReduce{}, 0, 1);
+  other.receive(commit_of(kSecond, 2), 0, 2);
+  other.receive(Reduce{}, 1, 1);
   EXPECT_EQ(num_asked(other), 2);
 }
 
@@ -322,8 +324,8 @@ TEST(Member, TheEndWaitsForTheLastResult) {
   harness.welcome();
   const Stamp reduce = harness.stamp(0, 1);
   harness.happen(CoordinatorSaid{{reduce, Reduce{}}});
-  harness.hear(commit_of(kSecond, 2), 0, 1);
-  harness.hear(Finish{.why = "done"}, 1);
+  harness.receive(commit_of(kSecond, 2), 0, 1);
+  harness.receive(Finish{.why = "done"}, 1);
   EXPECT_EQ(harness.count<Halt>(), 0);
   harness.happen(ReduceDone{reduce, kSecond});
   EXPECT_EQ(harness.member.outer_step(), 1);
@@ -332,10 +334,10 @@ TEST(Member, TheEndWaitsForTheLastResult) {
 
 TEST(Member, ARefusalIsFinalOrTriedAgain) {
   MemberHarness harness;
-  harness.hear(Refused{.why = "the name is taken", .is_final = false});
+  harness.receive(Refused{.why = "the name is taken", .is_final = false});
   EXPECT_EQ(harness.count<Connect>(), 1);
   harness.happen(CoordinatorReached{});
-  harness.hear(Refused{.why = "another model", .is_final = true});
+  harness.receive(Refused{.why = "another model", .is_final = true});
   EXPECT_FALSE(harness.newest<Halt>().is_done);
   EXPECT_THAT(harness.newest<Halt>().why, HasSubstr("another model"));
 }
@@ -401,7 +403,7 @@ TEST(Member, TellsOfASchedulesChangeBeforeTheStateThatItIsFor) {
   Stamp reduce = harness.stamp(0, 1);
   harness.happen(CoordinatorSaid{{reduce, Reduce{}}});
   harness.happen(ReduceDone{reduce, kSecond});
-  harness.hear(Commit{.hash = kSecond, .next = {.inner_steps = 7, .codec = "int8"}}, 0, 1);
+  harness.receive(Commit{.hash = kSecond, .next = {.inner_steps = 7, .codec = "int8"}}, 0, 1);
   ASSERT_GE(harness.actions.size(), 2U);
   const auto* use = std::get_if<UseSchedule>(&harness.actions[harness.actions.size() - 2]);
   ASSERT_NE(use, nullptr);
@@ -410,11 +412,11 @@ TEST(Member, TellsOfASchedulesChangeBeforeTheStateThatItIsFor) {
   EXPECT_TRUE(std::holds_alternative<Swap>(harness.actions.back()));
   // The same again says nothing, also where another time is predicted.
   harness.actions.clear();
-  harness.hear(Welcome{.island = 1,
-                       .outer_step = 1,
-                       .hashes = {kSecond},
-                       .schedule = {.inner_steps = 7, .codec = "int8", .predicted_seconds = 3}},
-               1);
+  harness.receive(Welcome{.island = 1,
+                          .outer_step = 1,
+                          .hashes = {kSecond},
+                          .schedule = {.inner_steps = 7, .codec = "int8", .predicted_seconds = 3}},
+                  1);
   EXPECT_EQ(harness.count<UseSchedule>(), 0);
 }
 

@@ -18,7 +18,7 @@
 #include "atoll/island/outer/state.h"
 #include "atoll/island/protocol/protocol.h"
 #include "atoll/wire/access_token.h"
-#include "atoll/wire/blobs.h"
+#include "atoll/wire/blob_store.h"
 #include "atoll/wire/server.h"
 
 namespace atl::island {

@@ -65,6 +65,7 @@ struct RankAnswer {
   std::uint64_t received_bytes = 0;
 };
 
+/// The bytes of an order, or of an answer.
 std::string encode(const RankOrder& order);
 /// Throws Error(kDamaged) for anything else than encode()'s.
 RankOrder decode_order(const std::string& bytes);

@@ -21,21 +21,23 @@
 #include <vector>
 
 #include "atoll/base/error.h"
-#include "atoll/island/client/client.h"
+#include "atoll/island/client/client_options.h"
 #include "atoll/island/client/member.h"
 #include "atoll/island/client/rank_exchange.h"
 #include "atoll/island/client/rank_orders.h"
 #include "atoll/island/client/schedule_book.h"
 #include "atoll/island/client/state_fetch.h"
+#include "atoll/island/client/trainer_messages.h"
+#include "atoll/island/outer/state.h"
 #include "atoll/wire/session.h"
 
 namespace atl::island {
 
 /// A client's threads and all that they share.
-struct Client::State {
-  State(const ClientOptions& options, OuterState& outer, RankExchange& exchange, OtherRanks* others,
-        std::vector<BatchRange> holds, bool in_round);
-  ~State();
+struct ClientState {
+  ClientState(const ClientOptions& options, OuterState& outer, RankExchange& exchange,
+              OtherRanks* others, std::vector<BatchRange> holds, bool in_round);
+  ~ClientState();
 
   // A piece of work that takes long, done by the worker.
   using Job = std::function<void(const std::stop_token& cancel)>;

@@ -37,10 +37,10 @@ class MemberHarness {
             .attempt = attempt,
             .sequence = ++sequence};
   }
-  void hear(ToIsland body, std::int64_t outer_step = 0, std::uint32_t attempt = 0) {
+  void receive(ToIsland body, std::int64_t outer_step = 0, std::uint32_t attempt = 0) {
     happen(CoordinatorSaid{{stamp(outer_step, attempt), std::move(body)}});
   }
-  void welcome() { hear(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}}); }
+  void welcome() { receive(Welcome{.island = 1, .outer_step = 0, .hashes = {kFirst}}); }
   void hand_in() {
     happen(RoundDone{.num_adopted = 0,
                      .outer_step = 0,
@@ -49,7 +49,7 @@ class MemberHarness {
   // Leased, trained, handed in and prepared at outer step 0.
   void prepare() {
     welcome();
-    hear(Lease{.ranges = {{0, 4}}, .inner_steps = 4});
+    receive(Lease{.ranges = {{0, 4}}, .inner_steps = 4});
     hand_in();
     const Stamp reduce = stamp(0, 1);
     happen(CoordinatorSaid{{reduce, Reduce{}}});

@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
-#include "atoll/base/cgroup.h"
 #include "atoll/base/log.h"
+#include "atoll/base/processes/cgroup.h"
 #include "atoll/island/client/delta_pieces.h"
 #include "atoll/island/client/exchange.h"
 #include "atoll/island/outer/state_part.h"

@@ -13,7 +13,7 @@
 #include "atoll/island/client/recent_senders.h"
 #include "atoll/island/coordinator/roster.h"
 #include "atoll/island/protocol/protocol.h"
-#include "atoll/wire/blobs.h"
+#include "atoll/wire/blob_store.h"
 
 namespace atl::island {
 

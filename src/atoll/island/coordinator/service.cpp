@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/json.h"
 #include "atoll/base/log.h"
-#include "atoll/base/paths.h"
 #include "atoll/island/client/delta_pieces.h"
 #include "atoll/island/coordinator/blob_relay.h"
 #include "atoll/island/coordinator/coordinator.h"

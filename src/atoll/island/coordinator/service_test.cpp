@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/island/ledger/testing.h"
 
 namespace atl::island {

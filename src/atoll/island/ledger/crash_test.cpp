@@ -13,7 +13,7 @@
 #include <random>
 #include <set>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/island/ledger/testing.h"
 
 namespace atl::island {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/island/ledger/checksum.h"
 #include "atoll/island/ledger/lock.h"
 #include "atoll/island/ledger/tables.h"

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <random>
 
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/island/ledger/testing.h"
 #include "atoll/island/protocol/messages_generators.h"
 

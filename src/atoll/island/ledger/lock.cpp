@@ -9,7 +9,7 @@
 #include <string>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 
 namespace atl::island {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "atoll/base/database.h"
+#include "atoll/base/files/database.h"
 #include "atoll/base/hash.h"
 #include "atoll/island/protocol/protocol.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "atoll/parallel/element_range.h"
+#include "atoll/parallel/layout/element_range.h"
 
 namespace atl::island {
 

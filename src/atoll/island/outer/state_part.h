@@ -8,7 +8,7 @@
 #include <span>
 
 #include "atoll/island/protocol/protocol.h"
-#include "atoll/parallel/element_range.h"
+#include "atoll/parallel/layout/element_range.h"
 
 namespace atl::island {
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "atoll/base/error.h"
 #include "atoll/island/protocol/messages.h"
 #include "island/protocol/messages.pb.h"
 
@@ -170,6 +171,14 @@ bool is_island_name(const std::string& name) {
 std::string find_fault(const Message& message) {
   const Fault fault = Checker().check(message);
   return fault.starts_with('.') ? fault.substr(1) : fault.empty() ? "" : "it" + fault;
+}
+
+void check_island_name(std::string_view name) {
+  if (is_island_name(std::string(name))) return;
+  throw user_error(
+      "\"{}\" cannot be an island's name; give 1 to {} letters, digits, dots, dashes and "
+      "underscores",
+      name.substr(0, kMaxName), kMaxName);
 }
 
 }  // namespace atl::island

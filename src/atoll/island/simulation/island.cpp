@@ -6,7 +6,6 @@
 
 #include "atoll/base/error.h"
 #include "atoll/island/policy/policy.h"
-#include "atoll/island/simulation/simulator.h"
 
 namespace atl::island {
 
@@ -23,7 +22,7 @@ OuterTiming timing_of(const SimulationOptions& options) {
 
 }  // namespace
 
-SimulatedIsland::SimulatedIsland(Simulator& world, int index, double speed)
+SimulatedIsland::SimulatedIsland(SimulatedWorld& world, int index, double speed)
     : world_(world),
       index_(index),
       name_(fmt::format("island-{}", index + 1)),

@@ -11,17 +11,16 @@
 #include "atoll/island/client/member.h"
 #include "atoll/island/client/round_tracker.h"
 #include "atoll/island/client/schedule_book.h"
+#include "atoll/island/simulation/world.h"
 
 namespace atl::island {
-
-class Simulator;
 
 /// An island of a simulated run: the Member and the RoundTracker that real ones have, and stand-ins
 /// for its parameters, its exchange and its disk.
 class SimulatedIsland {
  public:
   /// `index` from 0; `speed` relative to the others.
-  SimulatedIsland(Simulator& world, int index, double speed);
+  SimulatedIsland(SimulatedWorld& world, int index, double speed);
   int index() const { return index_; }
 
   /// From its checkpoint, or as new.
@@ -101,7 +100,7 @@ class SimulatedIsland {
   std::int64_t anchored_step() const;
   void save();
 
-  Simulator& world_;
+  SimulatedWorld& world_;
   int index_;
   std::vector<IslandId> fetches_from_;
   Seconds fetches_until_ = 0;

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "atoll/base/rng.h"
-#include "atoll/island/simulation/simulator.h"
 
 namespace atl::island {
 
@@ -65,16 +64,6 @@ void choose_algorithm(SimulationOptions& options, Dice& dice) {
   options.liar = dice.between(0, options.num_islands - 1);
   options.lie = kLies[dice.between(0, 8)];
 }
-
-}  // namespace
-
-SimulationReport simulate(const SimulationOptions& options, std::uint64_t seed) {
-  Simulator simulator(options, seed);
-  simulator.run(options.max_seconds);
-  return simulator.report();
-}
-
-namespace {
 
 SimulationOptions random_faults(Dice& dice) {
   using Kind = SimulatedFault::Kind;

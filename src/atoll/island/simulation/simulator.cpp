@@ -34,7 +34,7 @@ Simulator::Simulator(const SimulationOptions& options, std::uint64_t seed)
 Simulator::~Simulator() = default;
 
 void Simulator::schedule(Seconds after, std::function<void()> what) {
-  queue_.push({now_ + std::max(0.0, after), ++order_, std::move(what)});
+  events_.at(now() + std::max(0.0, after), std::move(what));
 }
 
 double Simulator::uniform() {
@@ -42,14 +42,10 @@ double Simulator::uniform() {
 }
 
 void Simulator::run(Seconds until) {
-  while (!queue_.empty() && queue_.top().when <= until) {
-    // The top is const only because moving it could break the order; it is popped at once.
-    ScheduledEvent next = std::move(const_cast<ScheduledEvent&>(queue_.top()));
-    queue_.pop();
-    now_ = next.when;
-    next.what();
+  while (!events_.empty() && events_.next_time() <= until) {
+    events_.run_next();
     if (options_.progress && ++num_events_ % 1000 == 0) {
-      options_.progress({.seconds = now_,
+      options_.progress({.seconds = now(),
                          .commits = audit_.num_commits(),
                          .batches = audit_.num_batches(),
                          .events = num_events_});
@@ -82,7 +78,7 @@ void Simulator::note_progress(const LogCommit& commit) {
                       (1 + .004 * static_cast<double>(used_.overlap));
   progress_ += batches / cost;
   if (target_at_ == 0 && options_.target_progress > 0 && progress_ >= options_.target_progress) {
-    target_at_ = now_;
+    target_at_ = now();
   }
   if (used_.predicted_seconds > 0) {
     prediction_errors_.push_back(
@@ -109,19 +105,19 @@ SimulationReport Simulator::report() {
   const bool is_done =
       is_finished_ || target_at_ > 0 ||
       (options_.max_outer_steps > 0 && audit_.outer_step() >= options_.max_outer_steps);
-  if (is_finished_) audit_.finish(true, now_);
+  if (is_finished_) audit_.finish(true, now());
   for (const auto& island : islands_) {
     if (!options_.coordinator_ends || island->has_ended()) continue;
-    audit_.violation(fmt::format("{} has not heard of the end", island->name()), now_);
+    audit_.violation(fmt::format("{} has not heard of the end", island->name()), now());
   }
   if (!is_done && halted_.empty() && audit_.violations().empty()) {
     audit_.violation(
         fmt::format("not finished: {} outer steps, {} of {} batches", audit_.outer_step(),
                     audit_.num_batches(), options_.plan.total_batches),
-        now_);
+        now());
   }
   // Saving the final model is no part of the run's time.
-  const Seconds seconds = is_finished_ && ended_at_ > 0 ? ended_at_ : now_;
+  const Seconds seconds = is_finished_ && ended_at_ > 0 ? ended_at_ : now();
   SimulationReport report = {.seed = seed_, .is_finished = is_done, .seconds = seconds};
   Seconds trained = 0;
   for (const auto& island : islands_) {
@@ -168,20 +164,20 @@ void Simulator::start_coordinator() {
   options.void_after = options_.void_after;
   ++life_;
   const LogStarted started = {.fence = ++fence_};
-  log_.push_back({.unix_seconds = now_, .body = started});
-  audit_.appended(started, now_);
+  log_.push_back({.unix_seconds = now(), .body = started});
+  audit_.appended(started, now());
   try {
     coordinator_.emplace(options, fence_, log_);
-    trace([&] { return fmt::format("{:9.4f} coordinator starts", now_); });
+    trace([&] { return fmt::format("{:9.4f} coordinator starts", now()); });
   } catch (const Error& error) {
-    return audit_.violation(fmt::format("the log cannot be read again: {}", error.what()), now_);
+    return audit_.violation(fmt::format("the log cannot be read again: {}", error.what()), now());
   }
   tick(life_);
 }
 
 void Simulator::kill_coordinator(Seconds for_how_long) {
   if (!coordinator_) return;
-  trace([&] { return fmt::format("{:9.4f} coordinator is killed", now_); });
+  trace([&] { return fmt::format("{:9.4f} coordinator is killed", now()); });
   coordinator_.reset();
   ++life_;
   waiting_.clear();
@@ -194,7 +190,7 @@ void Simulator::kill_coordinator(Seconds for_how_long) {
 
 void Simulator::tick(std::uint64_t life) {
   if (life != life_) return;
-  handle({now_, ClockTicked{}});
+  handle({now(), ClockTicked{}});
   if (options_.coordinator_ends) end_coordinator();
   schedule(kTick, [this, life] { tick(life); });
 }
@@ -205,7 +201,7 @@ void Simulator::end_coordinator() {
   const bool has_connections = std::any_of(
       links_.begin(), links_.end(), [](const auto& link) { return link.second.is_open_here; });
   if (has_connections) return;
-  trace([&] { return fmt::format("{:9.4f} coordinator ends", now_); });
+  trace([&] { return fmt::format("{:9.4f} coordinator ends", now()); });
   coordinator_.reset();
   ++life_;
 }
@@ -219,9 +215,9 @@ void Simulator::handle(const CoordinatorEvent& event) {
   std::vector<CoordinatorAction> actions;
   const double before = options_.measures_cpu ? cpu_seconds() : 0;
   try {
-    actions = coordinator_->handle({now_, event.what});
+    actions = coordinator_->handle({now(), event.what});
   } catch (const Error& error) {
-    return audit_.violation(fmt::format("the coordinator: {}", error.what()), now_);
+    return audit_.violation(fmt::format("the coordinator: {}", error.what()), now());
   }
   if (options_.measures_cpu) cpu_ += cpu_seconds() - before;
   std::size_t count = actions.size();
@@ -239,7 +235,7 @@ void Simulator::expect_lost() {
   for (const Island& at : coordinator_->members().all()) {
     const SimulatedIsland* island = island_of(at.id);
     const bool is_there = island != nullptr && island->is_up() && !island->is_stopped() &&
-                          at.connection != kNoConnection && !at.detector->is_silent(now_);
+                          at.connection != kNoConnection && !at.detector->is_silent(now());
     if (!is_there) continue;
     const Member& member = island->member();
     const bool has_it =
@@ -249,7 +245,7 @@ void Simulator::expect_lost() {
     if (has_it || could) {
       audit_.violation(fmt::format("outer step {} is void, and {} has it", audit_.outer_step() - 1,
                                    island->name()),
-                       now_);
+                       now());
     }
   }
 }
@@ -270,16 +266,16 @@ void Simulator::perform(const CoordinatorAction& action) {
       ++num_messages_;
       transmit(id, kToIsland, [this, island, message] {
         trace([&] {
-          return fmt::format("{:9.4f} to {}: {}", now_, island->name(), describe(*message));
+          return fmt::format("{:9.4f} to {}: {}", now(), island->name(), describe(*message));
         });
         island->receive({0, CoordinatorSaid{*message}});
       });
     }
   } else if (const auto* append = std::get_if<AppendToLog>(&action)) {
-    log_.push_back({.unix_seconds = now_, .body = append->body});
-    trace([&] { return fmt::format("{:9.4f} log: {}", now_, describe(append->body)); });
+    log_.push_back({.unix_seconds = now(), .body = append->body});
+    trace([&] { return fmt::format("{:9.4f} log: {}", now(), describe(append->body)); });
     if (std::holds_alternative<LogVoid>(append->body)) expect_lost();
-    audit_.appended(append->body, now_);
+    audit_.appended(append->body, now());
     if (const auto* reduce = std::get_if<LogReduce>(&append->body)) reduce_ = *reduce;
     if (const auto* commit = std::get_if<LogCommit>(&append->body)) note_progress(*commit);
     if (std::holds_alternative<LogFinished>(append->body)) is_finished_ = true;

@@ -6,25 +6,26 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <set>
 #include <vector>
 
+#include "atoll/base/event_queue.h"
 #include "atoll/base/rng.h"
 #include "atoll/island/coordinator/coordinator.h"
 #include "atoll/island/simulation/audit.h"
 #include "atoll/island/simulation/island.h"
 #include "atoll/island/simulation/simulation.h"
+#include "atoll/island/simulation/world.h"
 
 namespace atl::island {
 
 /// A simulated run while it goes: a queue of what happens when, the network between a coordinator
 /// and its islands, and the faults. A connection keeps its order and loses nothing until it is
 /// closed; what two connections carry is not ordered. See simulate().
-class Simulator {
+class Simulator final : public SimulatedWorld {
  public:
   Simulator(const SimulationOptions& options, std::uint64_t seed);
-  ~Simulator();
+  ~Simulator() override;
   Simulator(const Simulator&) = delete;
   Simulator& operator=(const Simulator&) = delete;
 
@@ -34,41 +35,34 @@ class Simulator {
   void add(const SimulatedFault& fault);
   SimulationReport report();
 
-  Seconds now() const { return now_; }
-  const SimulationOptions& options() const { return options_; }
-  SimulationAudit& audit() { return audit_; }
+  Seconds now() const override { return events_.now(); }
+  const SimulationOptions& options() const override { return options_; }
+  SimulationAudit& audit() override { return audit_; }
   SimulatedIsland& island(int index) { return *islands_[static_cast<std::size_t>(index)]; }
   /// Null while it is down.
   const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
   const std::vector<LogRecord>& log() const { return log_; }
-  bool is_finished() const { return is_finished_; }
+  bool is_finished() const override { return is_finished_; }
 
-  // For islands.
-  void schedule(Seconds after, std::function<void()> what);
-  double uniform();
-  /// Seconds for `bytes` on the slowest of these islands' links, there and back.
-  Seconds transfer(double bytes, const std::vector<int>& islands);
-  /// Of a batch trained now, as far as a simulation has one.
-  double loss() const;
-  double learning_rate() const;
+  void schedule(Seconds after, std::function<void()> what) override;
+  double uniform() override;
+  Seconds transfer(double bytes, const std::vector<int>& islands) override;
+  double loss() const override;
+  double learning_rate() const override;
+  void count_bytes(double bytes) override { bytes_ += bytes; }
+  void note_end() override { ended_at_ = now(); }
+  void connect(int island, std::uint64_t life, Seconds after) override;
+  void disconnect(int island, bool is_silent) override;
+  void send(int island, const MessageFromIsland& message) override;
+  void occupy(int island, Seconds duration) override;
+  bool reaches(int from, IslandId to, bool is_star) const override;
+  std::shared_ptr<const Reduce> share(const Stamp& stamp, const Reduce& reduce) override;
+  SimulatedIsland* island_of(IslandId id) const override;
   /// Adds a line to the trace, if there is one.
   template <typename Tell>
   void trace(const Tell& tell) {
     if (options_.trace) options_.trace(tell());
   }
-  void count_bytes(double bytes) { bytes_ += bytes; }
-  /// An island has heard of the end of the run.
-  void note_end() { ended_at_ = now_; }
-  void connect(int island, std::uint64_t life, Seconds after);
-  void disconnect(int island, bool is_silent);
-  void send(int island, const MessageFromIsland& message);
-  /// The island's link is used for so long: what it says and hears waits in the link's queue.
-  void occupy(int island, Seconds duration);
-  /// Whether one island can fetch from another now.
-  bool reaches(int from, IslandId to, bool is_star) const;
-  /// One copy for all islands.
-  std::shared_ptr<const Reduce> share(const Stamp& stamp, const Reduce& reduce);
-  SimulatedIsland* island_of(IslandId id) const;
   void named(IslandId id, int index) { by_id_[id] = index; }
 
  private:
@@ -80,15 +74,6 @@ class Simulator {
     Seconds last[2] = {};
     std::deque<std::function<void()>> held[2];
   };
-  struct ScheduledEvent {
-    Seconds when = 0;
-    std::uint64_t order = 0;
-    std::function<void()> what;
-    bool operator<(const ScheduledEvent& other) const {
-      return when != other.when ? when > other.when : order > other.order;
-    }
-  };
-
   void start_coordinator();
   void kill_coordinator(Seconds for_how_long);
   void end_coordinator();
@@ -111,10 +96,8 @@ class Simulator {
   std::uint64_t seed_;
   RngStream rng_;
   std::uint64_t num_drawn_ = 0;
-  Seconds now_ = 0;
-  std::uint64_t order_ = 0;
   std::int64_t num_events_ = 0;
-  std::priority_queue<ScheduledEvent> queue_;
+  EventQueue events_;
   SimulationAudit audit_;
 
   std::optional<Coordinator> coordinator_;

@@ -38,7 +38,7 @@ void Simulator::crash_sometimes(int island) {
 }
 
 void Simulator::add(const SimulatedFault& fault) {
-  schedule(fault.when - now_, [this, fault] { begin(fault); });
+  schedule(fault.when - now(), [this, fault] { begin(fault); });
 }
 
 void Simulator::begin_at_coordinator(const SimulatedFault& fault) {
@@ -61,7 +61,7 @@ void Simulator::begin_at_coordinator(const SimulatedFault& fault) {
 
 void Simulator::begin(const SimulatedFault& fault) {
   trace([&] {
-    return fmt::format("{:9.4f} fault {} of island {} for {:.2f} s", now_,
+    return fmt::format("{:9.4f} fault {} of island {} for {:.2f} s", now(),
                        static_cast<int>(fault.kind), fault.island + 1, fault.lasts);
   });
   if (fault.kind == Kind::kJoin) return add_island();

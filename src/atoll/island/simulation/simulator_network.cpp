@@ -21,7 +21,7 @@ constexpr Seconds kConnectTimeout = 2;
 Seconds Simulator::transfer(double bytes, const std::vector<int>& islands) {
   Seconds slowest = 0;
   for (const int island : islands) {
-    const SimulatedLink link = options_.link_at ? options_.link_at(now_, island) : options_.link;
+    const SimulatedLink link = options_.link_at ? options_.link_at(now(), island) : options_.link;
     const Seconds wire = link.bits_per_second > 0 ? bytes * 8 / link.bits_per_second : 0;
     slowest = std::max(slowest, 2 * link.latency + wire);
   }
@@ -30,7 +30,7 @@ Seconds Simulator::transfer(double bytes, const std::vector<int>& islands) {
 
 void Simulator::occupy(int island, Seconds duration) {
   Seconds& until = busy_until_[static_cast<std::size_t>(island)];
-  until = std::max(until, now_ + duration);
+  until = std::max(until, now() + duration);
 }
 
 bool Simulator::reaches(int from, IslandId to, bool is_star) const {
@@ -80,7 +80,7 @@ void Simulator::connect(int island, std::uint64_t life, Seconds after) {
     const ConnectionId id = next_connection_++;
     links_[id] = {.island = island};
     connection_of_[static_cast<std::size_t>(island)] = id;
-    handle({now_, ConnectionOpened{id}});
+    handle({now(), ConnectionOpened{id}});
     transmit(id, kToIsland, [&self] { self.receive({0, CoordinatorReached{}}); });
   });
 }
@@ -97,7 +97,7 @@ void Simulator::disconnect(int island, bool is_silent) {
     const auto link = links_.find(closed);
     if (link == links_.end() || !link->second.is_open_here) return;
     link->second.is_open_here = false;
-    handle({now_, ConnectionClosed{closed, "closed by the island"}});
+    handle({now(), ConnectionClosed{closed, "closed by the island"}});
   });
 }
 
@@ -123,21 +123,21 @@ void Simulator::send(int island, const MessageFromIsland& message) {
   transmit(id, kToCoordinator, [this, id, island, message] {
     if (!std::holds_alternative<Heartbeat>(message.body)) {
       trace([&] {
-        return fmt::format("{:9.4f} island {}: {}", now_, island + 1, describe(message));
+        return fmt::format("{:9.4f} island {}: {}", now(), island + 1, describe(message));
       });
     }
-    handle({now_, ConnectionReceived{id, message}});
+    handle({now(), ConnectionReceived{id, message}});
   });
 }
 
 void Simulator::transmit(ConnectionId id, Direction direction, std::function<void()> what) {
   Link& link = links_.at(id);
   Seconds& last = link.last[direction];
-  last = std::max(last, now_ + options_.link.latency * (1 + 0.5 * uniform()));
+  last = std::max(last, now() + options_.link.latency * (1 + 0.5 * uniform()));
   // The message queues behind all bytes under way, as far as the queue has room.
-  const Seconds before = busy_until_[static_cast<std::size_t>(link.island)] - now_;
-  last = std::max(last, now_ + std::min(options_.link.queue, before));
-  schedule(last - now_,
+  const Seconds before = busy_until_[static_cast<std::size_t>(link.island)] - now();
+  last = std::max(last, now() + std::min(options_.link.queue, before));
+  schedule(last - now(),
            [this, id, direction, what = std::move(what)] { deliver(id, direction, what); });
 }
 
@@ -199,7 +199,7 @@ void Simulator::break_if_still_cut(int island, ConnectionId id) {
   const bool was_open_there = std::exchange(link.is_open_there, false);
   const bool was_open_here = std::exchange(link.is_open_here, false);
   if (connection_of_[index] == id) connection_of_[index] = kNoConnection;
-  if (was_open_here) handle({now_, ConnectionClosed{id, "nothing comes through"}});
+  if (was_open_here) handle({now(), ConnectionClosed{id, "nothing comes through"}});
   if (was_open_there) islands_[index]->receive({0, CoordinatorLost{"nothing comes through"}});
 }
 

@@ -20,6 +20,7 @@ struct Family {
   std::unique_ptr<Model> (*build)(const ModelConfig& config, const BuildOptions& options);
 };
 
+/// The families themselves; each is defined in the file of its name.
 Family llama_family();
 Family mistral_family();
 Family qwen2_family();

@@ -5,7 +5,6 @@
 #include "atoll/nn/dropout.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/sizes.h"
-#include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/recompute.h"
 #include "atoll/nn/sequential.h"
 
@@ -48,16 +47,11 @@ Linear make_linear(Dtype dtype, const std::vector<LinearPart>& parts, std::int64
   return Linear(std::move(params.weight), std::move(params.bias));
 }
 
-namespace {
-
-// Between branches each rank has its part of the rows, and of those of its own tokens.
 std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index) {
   return std::make_unique<Dropout>(
       options.dropout, index,
       ops::RowPart{options.tensor_size, options.tensor_rank, options.sequence_part()});
 }
-
-}  // namespace
 
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
                                      const BuildOptions& options, int index) {
@@ -72,34 +66,6 @@ std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_pt
     return std::make_unique<Recompute>(std::move(residual));
   }
   return residual;
-}
-
-std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& options,
-                                std::vector<std::unique_ptr<Constant>> constants,
-                                TensorSplit& split, TensorEnds ends,
-                                std::vector<std::unique_ptr<Layer>> blocks,
-                                std::unique_ptr<Layer> final_norm) {
-  auto model = std::make_unique<Model>();
-  model->config = config;
-  model->options = options;
-  model->constants = std::move(constants);
-  const auto add = [&](std::string name, std::unique_ptr<Layer> stage) {
-    model->stage_names.push_back(std::move(name));
-    model->stages.push_back(std::move(stage));
-  };
-  add("embedding", std::move(ends.embedding));
-  if (options.dropout > 0) add("dropout", make_dropout(options, 0));
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    std::unique_ptr<Layer> block = std::move(blocks[i]);
-    if (options.recompute == RecomputeMode::kFull)
-      block = std::make_unique<Recompute>(std::move(block));
-    add(fmt::format("block {}", i), std::move(block));
-  }
-  add("norm", std::move(final_norm));
-  model->head = ends.plain_head;
-  add("head", std::move(ends.head));
-  split.hand_over(*model);
-  return model;
 }
 
 void validate(const ModelConfig& config, const std::string& origin) {

@@ -13,7 +13,6 @@
 namespace atl::nn {
 
 class ConfigReader;
-class TensorSplit;
 
 /// One Hugging Face tensor that a fused Linear takes some of its output rows from.
 struct LinearPart {
@@ -37,6 +36,10 @@ Linear make_linear(Dtype dtype, const std::vector<LinearPart>& parts, std::int64
 /// A Param that is one Hugging Face tensor of the same shape.
 Param make_param(std::string name, Spec spec, Init init, bool decay);
 
+/// The dropout of that number, on the rows that this rank has between branches: its part of them,
+/// and of those of its own tokens.
+std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index);
+
 /// x + branch(norm(x)) with dropout on the branch and recompute of it when the options ask for
 /// them. `index` is 2 i + 1 for the attention of block i and 2 i + 2 for its MLP; it numbers the
 /// dropouts.
@@ -48,14 +51,6 @@ struct TensorEnds {
   std::unique_ptr<Layer> embedding, head;
   LinearCrossEntropy* plain_head = nullptr;  ///< null where ranks share the vocabulary
 };
-
-/// Puts a model together: an embedding, blocks (each with recompute when asked for), final norm,
-/// head.
-std::unique_ptr<Model> assemble(const ModelConfig& config, const BuildOptions& options,
-                                std::vector<std::unique_ptr<Constant>> constants,
-                                TensorSplit& split, TensorEnds ends,
-                                std::vector<std::unique_ptr<Layer>> blocks,
-                                std::unique_ptr<Layer> final_norm);
 
 /// Throws Error(kUser) naming `origin` and the field when sizes do not fit together: zero, heads
 /// that do not divide, more parameters than any machine holds.

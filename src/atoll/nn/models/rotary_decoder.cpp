@@ -5,6 +5,7 @@
 
 #include "atoll/nn/attention.h"
 #include "atoll/nn/mlp.h"
+#include "atoll/nn/models/assemble.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/expert_parts.h"
 #include "atoll/nn/models/parametrisation.h"

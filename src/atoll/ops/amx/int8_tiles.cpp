@@ -4,13 +4,13 @@
 #pragma GCC diagnostic ignored "-Wunknown-warning-option"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-#include "atoll/ops/cpu/int8_tiles.h"
+#include "atoll/ops/int8/cpu_tiles.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "atoll/ops/amx/transpose.h"
-#include "atoll/ops/int8.h"
+#include "atoll/ops/int8/int8.h"
 #include "atoll/simd/amx/tiles.h"
 
 namespace atl::ops::cpu {

@@ -1,12 +1,12 @@
 #pragma once
 
-// Elements of an Int8Matrix (ops/int8.h) in kernels.
+// Elements of an Int8Matrix (ops/int8/int8.h) in kernels.
 
 #include "atoll/ops/cuda/numbers.h"
 
 namespace atl::ops::cuda {
 
-/// Neighbours in a row of an Int8Matrix that share a factor: kInt8Group of ops/int8.h.
+/// Neighbours in a row of an Int8Matrix that share a factor: kInt8Group of ops/int8/int8.h.
 constexpr int kScaleGroup = 64;
 
 /// What a byte of an Int8Matrix stands for, but for its factor.

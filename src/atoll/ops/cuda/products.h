@@ -1,7 +1,7 @@
 #pragma once
 
-#include "atoll/ops/fp8_args.h"
-#include "atoll/ops/matmul_args.h"
+#include "atoll/ops/fp8/args.h"
+#include "atoll/ops/matmul/args.h"
 
 namespace atl::ops::cuda {
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "atoll/device/cuda/launch.h"
+#include "atoll/device/fake_cuda/shim.h"
 #include "atoll/ops/cuda/gpu_kernels.h"
 #include "atoll/ops/cuda/kernel_list.h"
 #include "atoll/ops/cuda/launch_shapes.h"
@@ -59,10 +60,9 @@ template <typename List, typename Kernel>
 void launch(Run& run, LaunchShape shape, const Kernel& kernel) {
   static_assert(List::template kHas<Kernel>, "nvcc does not compile this kernel");
   static_assert(alignof(Kernel) <= alignof(std::max_align_t), "streams copy it to such places");
-  static const atl::cuda::KernelCode code = {
-      .name = Kernel::kName, .gpu = gpu_kernel(typeid(Kernel)), .shim = [](const void* operands) {
-        (*static_cast<const Kernel*>(operands))();
-      }};
+  static const atl::cuda::KernelCode code = {.name = Kernel::kName,
+                                             .gpu = gpu_kernel(typeid(Kernel)),
+                                             .shim = fake_cuda::shim_of<Kernel>()};
   dynamic_cast<atl::cuda::KernelStream&>(*run.stream).launch(code, shape, &kernel, sizeof kernel);
 }
 

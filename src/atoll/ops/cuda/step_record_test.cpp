@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "atoll/base/error.h"
-#include "atoll/ops/cross_entropy.h"
+#include "atoll/ops/cross_entropy/cross_entropy.h"
 #include "atoll/ops/cuda/testing.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/ops/routing.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/embedding/vocabulary_part.h"
+#include "atoll/ops/routing/routing.h"
 #include "atoll/ops/step_record.h"
-#include "atoll/ops/vocabulary_part.h"
 
 namespace atl::ops {
 namespace {

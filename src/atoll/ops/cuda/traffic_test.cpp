@@ -4,16 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "atoll/ops/activation.h"
-#include "atoll/ops/adamw.h"
-#include "atoll/ops/cross_entropy.h"
+#include "atoll/ops/activation/activation.h"
+#include "atoll/ops/cross_entropy/cross_entropy.h"
 #include "atoll/ops/cuda/testing.h"
-#include "atoll/ops/elementwise.h"
-#include "atoll/ops/embedding.h"
-#include "atoll/ops/matmul.h"
-#include "atoll/ops/norm.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/embedding/embedding.h"
+#include "atoll/ops/matmul/matmul.h"
+#include "atoll/ops/norm/norm.h"
 #include "atoll/ops/profile.h"
-#include "atoll/ops/rope.h"
+#include "atoll/ops/rope/rope.h"
+#include "atoll/ops/update/adamw.h"
 
 namespace atl::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "atoll/ops/cpu/int8_tiles.h"
+#include "atoll/ops/int8/cpu_tiles.h"
 
 #include "atoll/base/check.h"
 

@@ -1,4 +1,4 @@
-#include "atoll/ops/cuda/sdpa.h"
+#include "atoll/ops/attention/sdpa.h"
 
 #include "atoll/device/cuda/runtime.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "atoll/text/chat/template.h"
+#include "atoll/text/chat/conversation.h"
 #include "atoll/text/jinja/ast.h"
 #include "atoll/text/jinja/eval.h"
 

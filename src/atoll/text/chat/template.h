@@ -3,15 +3,13 @@
 // Conversations as the text that a model was trained on: its chat template, a Jinja program that
 // comes with the model (Hugging Face's apply_chat_template).
 
-#include <cstddef>
-#include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "atoll/text/chat/conversation.h"
 
 namespace atl {
 
@@ -19,45 +17,11 @@ namespace text {
 struct ChatProgram;
 }
 
-/// One message of a conversation.
-struct ChatMessage {
-  std::string role;
-  /// UTF-8; absent where the message has none (only tool calls) or has parts, which are in `extra`.
-  std::optional<std::string> content;
-  /// All other fields (tool_calls, name, reasoning_content, ...) as the text of a JSON object, or
-  /// empty.
-  std::string extra;
-  /// False: nothing of an answer is to be learnt ("weight": 0, "train": false).
-  bool has_loss = true;
-
-  bool operator==(const ChatMessage&) const = default;
-};
-
 /// Reads a JSON array of messages, each an object with "role" and mostly "content"; fields that are
 /// null are left out, as transformers does. `origin` names the text in errors. Throws
 /// Error(kUser) naming the message and the field, also for a "weight" other than 0 and 1, and for a
 /// "train" that wants to learn what somebody else than the assistant says.
 std::vector<ChatMessage> parse_messages(std::string_view json, std::string_view origin);
-
-/// What a rendering depends on besides the messages.
-struct ChatOptions {
-  /// True: ends with what announces an answer of the assistant, for the model to continue.
-  bool add_generation_prompt = false;
-  /// More variables for the template as the text of a JSON object: {"tools": [...],
-  /// "enable_thinking": false}; empty for none. They go before bos_token and the like.
-  std::string variables;
-  /// The time that strftime_now shows, in seconds since 1970 (shown in local time); the present
-  /// where absent. A fixed one makes the text of templates with a date repeatable.
-  std::optional<std::time_t> now;
-};
-
-/// A part of a text, in bytes: [begin, end).
-struct TextSpan {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-
-  bool operator==(const TextSpan&) const = default;
-};
 
 /// A conversation to fine-tune on.
 struct TrainingText {

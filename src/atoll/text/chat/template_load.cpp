@@ -3,10 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
 #include "atoll/text/chat/program.h"
+#include "atoll/text/chat/template.h"
 #include "atoll/text/jinja/parser.h"
 
 namespace atl {

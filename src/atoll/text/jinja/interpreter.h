@@ -1,6 +1,6 @@
 #pragma once
 
-// The walk through a template's tree. Statements are in eval.cpp, expressions in
+// The walk through a template's tree. Statements are in interpreter.cpp, expressions in
 // eval_expressions.cpp; both internal to this folder.
 
 #include <cstddef>

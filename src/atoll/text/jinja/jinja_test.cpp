@@ -7,8 +7,8 @@
 #include <random>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/test_paths.h"
 #include "atoll/text/jinja/eval.h"
 #include "atoll/text/jinja/parser.h"
 

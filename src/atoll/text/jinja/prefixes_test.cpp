@@ -1,7 +1,7 @@
 // Beginnings of a conversation in one pass against each of them rendered alone.
 
 #include "atoll/text/jinja/prefixes.h"
-#include "atoll/base/test_paths.h"
+#include "atoll/base/files/test_paths.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
 #include "atoll/text/jinja/eval.h"
 #include "atoll/text/jinja/parser.h"
 

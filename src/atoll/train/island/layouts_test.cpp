@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "atoll/island/coordinator/service.h"
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "atoll/parallel/whole_state.h"
+#include "atoll/parallel/store/whole_state.h"
 #include "atoll/simd/bf16.h"
 #include "atoll/tensor/host_access.h"
 

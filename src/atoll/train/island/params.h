@@ -8,10 +8,10 @@
 #include "atoll/island/client/shard.h"
 #include "atoll/island/outer/fragments.h"
 #include "atoll/optim/optimizer.h"
-#include "atoll/parallel/whole_flat.h"
-#include "atoll/parallel/whole_ranges.h"
-#include "atoll/train/ranks.h"
-#include "atoll/train/state.h"
+#include "atoll/parallel/layout/whole_ranges.h"
+#include "atoll/parallel/state/whole_flat.h"
+#include "atoll/train/ranks/ranks.h"
+#include "atoll/train/step/state.h"
 
 namespace atl::train {
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "atoll/comm/world.h"
-#include "atoll/parallel/whole_state.h"
+#include "atoll/parallel/store/whole_state.h"
 #include "atoll/simd/bf16.h"
-#include "atoll/train/island/outer_options.h"
-#include "atoll/train/options.h"
+#include "atoll/train/config/outer_options.h"
+#include "atoll/train/ranks/sharing.h"
 #include "atoll/train/testing.h"
 
 namespace atl::train {

@@ -8,7 +8,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
-#include "atoll/parallel/gather_text.h"
+#include "atoll/parallel/layout/gather_text.h"
 
 namespace atl::train {
 

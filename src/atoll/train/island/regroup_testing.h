@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "atoll/island/coordinator/service.h"
-#include "atoll/train/regroup_testing.h"
+#include "atoll/train/regroup/regroup_testing.h"
 
 namespace atl::train {
 

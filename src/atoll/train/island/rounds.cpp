@@ -9,7 +9,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/island/policy/policy.h"
 #include "atoll/island/protocol/trace.h"
-#include "atoll/train/island/outer_options.h"
+#include "atoll/train/config/outer_options.h"
 
 namespace atl::train {
 

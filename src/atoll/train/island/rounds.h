@@ -19,16 +19,16 @@
 #include "atoll/island/outer/state.h"
 #include "atoll/metrics/record.h"
 #include "atoll/optim/optimizer.h"
-#include "atoll/train/checkpoint_save.h"
-#include "atoll/train/config.h"
+#include "atoll/train/checkpoint/save.h"
+#include "atoll/train/config/config.h"
 #include "atoll/train/island/clock.h"
 #include "atoll/train/island/pace.h"
 #include "atoll/train/island/params.h"
 #include "atoll/train/island/part.h"
 #include "atoll/train/island/rank_link.h"
-#include "atoll/train/ranks.h"
-#include "atoll/train/state.h"
-#include "atoll/train/step.h"
+#include "atoll/train/ranks/ranks.h"
+#include "atoll/train/step/state.h"
+#include "atoll/train/step/step.h"
 
 namespace atl::train {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "atoll/base/check.h"
-#include "atoll/parallel/gather_text.h"
+#include "atoll/parallel/layout/gather_text.h"
 #include "atoll/train/island/rounds.h"
 #include "atoll/wire/access_token.h"
 

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
-#include "atoll/base/file.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
 #include "atoll/base/json.h"
-#include "atoll/base/paths.h"
 #include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/train/island/rounds.h"

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "atoll/island/protocol/identity.h"
-#include "atoll/train/config.h"
-#include "atoll/train/corpus.h"
+#include "atoll/train/config/config.h"
+#include "atoll/train/corpus/corpus.h"
 
 namespace atl::train {
 

@@ -12,7 +12,7 @@
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/island/coordinator/service.h"
 #include "atoll/metrics/finished.h"
-#include "atoll/train/ranks_testing.h"
+#include "atoll/train/ranks/ranks_testing.h"
 
 namespace atl::train {
 namespace {

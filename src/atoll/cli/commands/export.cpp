@@ -1,0 +1,205 @@
+#include <fmt/format.h>
+
+#include <cctype>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "atoll/base/error.h"
+#include "atoll/base/files/file.h"
+#include "atoll/base/files/paths.h"
+#include "atoll/base/log.h"
+#include "atoll/ckpt/model_files.h"
+#include "atoll/cli/commands.h"
+#include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/export.h"
+#include "atoll/model_dir/exported_tokenizer.h"
+#include "atoll/model_dir/held_model.h"
+#include "atoll/model_dir/new_directory.h"
+#include "atoll/parallel/store/store_single.h"
+#include "atoll/train/checkpoint/contents.h"
+
+namespace atl::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Options {
+  std::string model;
+  std::string out;
+  std::string format;  // empty: what the name of `out` says
+  std::string dtype = "source";
+  std::string shard_size;
+  bool merge = false;
+};
+
+// The model of an adapter with the adapter merged, as a directory that is gone when this is.
+class Merged {
+ public:
+  Merged(const fs::path& adapter, const fs::path& out)
+      : directory_(out.string() + ".merged", "--out") {
+    const nn::ModelConfig config = model_dir::read_model_config(adapter);
+    const auto model = nn::build_model(config, {.max_positions = 1});
+    parallel::SingleStore store(*model, /*training=*/false);
+    MemoryPlan plan;
+    store.request(plan);
+    plan.place();
+    const auto device = open_device({});
+    const Arena arena(*device, plan);
+    store.bind(arena);
+    model_dir::load_parameters(adapter, *model, store, device->threads());
+    write(adapter, config, store);
+  }
+
+  const fs::path& path() const { return directory_.temporary(); }
+
+ private:
+  void write(const fs::path& adapter, const nn::ModelConfig& config,
+             const parallel::ParamStore& store) const {
+    train::CarriedFiles carried = train::read_carried(model_dir::base_directory(adapter));
+    for (const auto& [name, content] : train::read_carried(adapter)) carried[name] = content;
+    for (const auto& [name, content] : carried) write_file(path() / name, content);
+    write_file(path() / "config.json", nn::config_json(config));
+    std::vector<ckpt::ParamTensor> held;
+    for (const nn::Param* param : store.params()) held.push_back({param, param->value});
+    ckpt::write_safetensors(path() / "model.safetensors", ckpt::file_sources(held),
+                            {{"format", "pt"}});
+  }
+
+  model_dir::NewDirectory directory_;  // never committed: it goes with this
+};
+
+// The adapter alone, as PEFT reads it.
+int run_adapter(const Options& options, const fs::path& from) {
+  if (options.format != "hf" || options.dtype != "source" || !options.shard_size.empty()) {
+    throw user_error(
+        "{} is an adapter: GGUF files, --dtype and --shard-size are for whole models; add --merge "
+        "to "
+        "export it with its base model",
+        from.string());
+  }
+  model_dir::NewDirectory out(options.out, "--out");
+  for (const char* name : {model_dir::kAdapterConfigFile, model_dir::kAdapterWeightsFile}) {
+    model_dir::copy_durably(from / name, out.temporary() / name);
+  }
+  for (const char* name : ckpt::carried_file_names()) {
+    if (path_exists(from / name)) model_dir::copy_durably(from / name, out.temporary() / name);
+  }
+  out.commit();
+  fmt::print("{} is now a PEFT directory with the adapter of {}\n", options.out, from.string());
+  return 0;
+}
+
+int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is_merged) {
+  model_dir::HfExportOptions how;
+  model_dir::ExportedTokenizer tokenizer;
+  if (is_of_run) tokenizer = model_dir::exported_tokenizer(from);
+  how.files = tokenizer.files;
+  if (options.dtype == "f32") how.dtype = Dtype::kF32;
+  if (options.dtype == "bf16") how.dtype = Dtype::kBf16;
+  if (options.dtype == "f16") how.dtype = Dtype::kF16;
+  if (options.dtype == "q8_0") {
+    throw user_error("--dtype q8_0 is a type of GGUF files; give --out a name that ends in .gguf");
+  }
+  if (!options.shard_size.empty()) {
+    how.shard_bytes = ckpt::parse_bytes(options.shard_size, "--shard-size");
+  } else if (is_merged) {
+    how.shard_bytes = ckpt::kDefaultShardBytes;  // it lies in one file, whatever its size
+  }
+  model_dir::export_hf(from, options.out, how);
+  fmt::print("{} is now a Hugging Face directory with the model of {}\n", options.out,
+             options.model);
+  if (!tokenizer.note.empty()) log::warning("{}", tokenizer.note);
+  return 0;
+}
+
+int run_gguf(const Options& options, const fs::path& from) {
+  if (!options.shard_size.empty()) throw user_error("--shard-size is for --format hf only");
+  std::optional<ckpt::GgmlType> type;
+  if (options.dtype == "f32") type = ckpt::GgmlType::kF32;
+  if (options.dtype == "bf16") type = ckpt::GgmlType::kBf16;
+  if (options.dtype == "f16") type = ckpt::GgmlType::kF16;
+  if (options.dtype == "q8_0") type = ckpt::GgmlType::kQ8_0;
+  const model_dir::GgufExport written = model_dir::export_gguf(from, options.out, type);
+  fmt::print("{} is now a GGUF file with the model of {}\n", options.out, options.model);
+  if (written.window_cuts_context) {
+    fmt::print(
+        "its context is {} tokens, the model's attention window: llama.cpp attends to everything, "
+        "and computes the same only that far\n",
+        written.context_length);
+  }
+  return 0;
+}
+
+// hf or gguf: as --format says, or the ending of --out.
+std::string choose_format(const Options& options) {
+  std::string ending = fs::path(options.out).extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool is_gguf = ending == ".gguf";
+  if (options.format == "hf" && is_gguf) {
+    throw user_error("--format hf makes a directory, and --out {} is called like a GGUF file; {}",
+                     options.out, "leave --format out, or give another name");
+  }
+  const std::string format = !options.format.empty() ? options.format : is_gguf ? "gguf" : "hf";
+  for (const char* other : {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".zip", ".tar"}) {
+    if (format != "hf" || ending != other) continue;
+    throw user_error(
+        "--out {} is called like a file, and a Hugging Face directory is made; give the name of a "
+        "directory, or of a file that ends in .gguf",
+        options.out);
+  }
+  return format;
+}
+
+Action add(ArgumentParser& parser) {
+  const auto options = std::make_shared<Options>();
+  parser.add_option("model", options->model, "run directory, checkpoint or Hugging Face directory")
+      .required();
+  parser.add_option("--out", options->out, "directory (hf) or file (*.gguf) to make").required();
+  parser
+      .add_option("--format", options->format,
+                  "hf or gguf, for llama.cpp; default: gguf when --out ends in .gguf")
+      .one_of({"hf", "gguf"});
+  parser
+      .add_option("--dtype", options->dtype,
+                  "f32, bf16, f16, q8_0 (gguf only), or source (default): as the files were that "
+                  "the model came from")
+      .one_of({"f32", "bf16", "f16", "q8_0", "source"});
+  parser.add_option("--shard-size", options->shard_size,
+                    "largest file of weights in a directory: 5GB (default), 500MB, 1GiB");
+  parser.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
+  return [options](const Invocation&) {
+    options->format = choose_format(*options);
+    const model_dir::HeldModel model = model_dir::hold_model(options->model);
+    fs::path from = model.path;
+    // Of others the files are their makers'.
+    const bool is_of_run = path_exists(from / "trainer.json");
+    std::optional<Merged> merged;
+    if (model_dir::holds_adapter(from)) {
+      if (!options->merge) return run_adapter(*options, from);
+      merged.emplace(from, options->out);
+      from = merged->path();
+    } else if (options->merge) {
+      throw user_error("--merge is for adapters, and {} is a whole model; leave it out",
+                       from.string());
+    }
+    return options->format == "gguf" ? run_gguf(*options, from)
+                                     : run_hf(*options, from, is_of_run, merged.has_value());
+  };
+}
+
+}  // namespace
+
+Command export_command() {
+  return {.name = "export",
+          .summary = "Write a model as a Hugging Face directory or a GGUF file.",
+          .example =
+              "  atoll export runs/kjv-demo --out kjv-5m\n"
+              "  atoll export runs/kjv-demo --out kjv.gguf --dtype q8_0\n"
+              "  atoll export runs/my-lora --out my-model --merge",
+          .stray = "what to make is given with --out",
+          .add = add};
+}
+
+}  // namespace atl::cli

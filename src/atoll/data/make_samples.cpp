@@ -1,0 +1,16 @@
+#include "atoll/data/samples.h"
+
+#include "atoll/data/document_samples.h"
+
+namespace atl::data {
+
+std::unique_ptr<SampleSource> make_samples(const TokenSource& source, std::uint64_t seed,
+                                           std::int64_t context, Packing packing) {
+  if (packing == Packing::kDocuments) {
+    return std::make_unique<DocumentSamples>(source, seed, context);
+  }
+  return std::make_unique<WindowSamples>(source, Sampler(seed, source.num_tokens(), context),
+                                         packing);
+}
+
+}  // namespace atl::data

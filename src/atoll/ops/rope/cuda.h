@@ -1,0 +1,12 @@
+#pragma once
+
+#include "atoll/ops/implementations.h"
+#include "atoll/ops/rope/rope.h"
+
+namespace atl::ops::cuda {
+
+/// Operands as in ops/rope/rope.h.
+Declined rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, bool inverse,
+              Tensor qkv);
+
+}  // namespace atl::ops::cuda

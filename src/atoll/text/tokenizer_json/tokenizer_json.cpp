@@ -1,0 +1,149 @@
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "atoll/base/error.h"
+#include "atoll/text/tokenizer_json/tokenizer_json_document.h"
+
+namespace atl::text {
+
+namespace {
+
+class Parser : public JsonReader {
+ public:
+  using JsonReader::JsonReader;
+
+  TokenizerSpec parse(std::string_view text) {
+    TokenizerSpec spec;
+    const Json root = read_tokenizer_document(text, origin(), spec.model);
+    object(root, "the file",
+           {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+            "post_processor", "decoder", "model"});
+    if (root.contains("version") && root["version"] != "1.0") {
+      refuse("version", root["version"].dump(), "only \"1.0\" is known");
+    }
+    for (const char* key : {"truncation", "padding"}) {
+      if (root.contains(key) && !root[key].is_null()) {
+        refuse(key, "a setting", "set it to null: atoll cuts and pads itself");
+      }
+    }
+    model(need(root, "model", "the file"), spec.model);
+    if (root.contains("added_tokens")) added_tokens(root["added_tokens"], spec.added_tokens);
+    if (root.contains("normalizer")) parse_normalizer(root["normalizer"], origin(), spec);
+    parse_pre_tokenizer(need(root, "pre_tokenizer", "the file"), origin(), spec);
+    if (root.contains("post_processor")) {
+      post_processor(root["post_processor"], "post_processor", spec);
+    }
+    parse_decoder(need(root, "decoder", "the file"), origin(), spec);
+    return spec;
+  }
+
+ private:
+  // All but vocabulary and merges, which are read.
+  void model(const Json& json, BpeSpec& spec) const {
+    if (json.is_object() && json.contains("type") && json["type"] != "BPE") {
+      refuse("model", "the type " + type_of(json), "only BPE is");
+    }
+    object(json, "model",
+           {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+            "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+    if (json.contains("dropout") && !json["dropout"].is_null() && json["dropout"] != 0) {
+      refuse("model", "dropout " + json["dropout"].dump(), "set it to null");
+    }
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      if (json.contains(key) && !json[key].is_null() && json[key] != "") {
+        refuse("model", fmt::format("{} {}", key, json[key].dump()), "set it to null");
+      }
+    }
+    spec.ignore_merges = flag(json, "ignore_merges", false, "model");
+    // What happens to unknown characters; a byte-level model has none.
+    spec.byte_fallback = flag(json, "byte_fallback", false, "model");
+    spec.fuse_unk = flag(json, "fuse_unk", false, "model");
+    if (json.contains("unk_token") && !json["unk_token"].is_null()) {
+      spec.unk_token = text(json["unk_token"], "model.unk_token");
+    }
+    if (!need(json, "vocab", "model").is_object()) {
+      damaged("model.vocab", "must be an object of tokens and ids");
+    }
+    array(need(json, "merges", "model"), "model.merges");
+  }
+
+  void added_tokens(const Json& json, std::vector<AddedToken>& tokens) const {
+    std::set<std::string> seen;
+    for (const Json& entry : array(json, "added_tokens")) {
+      const std::string where = fmt::format("added_tokens[{}]", tokens.size());
+      object(entry, where,
+             {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+      AddedToken token;
+      token.id = id(need(entry, "id", where), where + ".id");
+      token.content = text(need(entry, "content", where), where + ".content");
+      token.lstrip = flag(entry, "lstrip", false, where);
+      token.rstrip = flag(entry, "rstrip", false, where);
+      token.special = flag(entry, "special", false, where);
+      token.normalized = flag(entry, "normalized", false, where);
+      if (token.content.empty()) damaged(where, "the content is empty");
+      // Every position of a text is compared with it.
+      constexpr std::size_t kLongest = 1024;
+      if (token.content.size() > kLongest) {
+        damaged(where, fmt::format("the content is {} bytes long; at most {} are allowed",
+                                   token.content.size(), kLongest));
+      }
+      if (!seen.insert(token.content).second) {
+        damaged(where, fmt::format("\"{}\" is there twice", token.content));
+      }
+      if (flag(entry, "single_word", false, where)) {
+        refuse(where, "single_word", "only tokens that match anywhere are");
+      }
+      tokens.push_back(std::move(token));
+    }
+  }
+
+  void post_processor(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    if (json.is_null()) return;
+    const std::string type = type_of(json);
+    if (type == "ByteLevel") {
+      // Moves offsets only, and ids are all that atoll returns.
+      object(json, where, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    } else if (type == "Sequence") {
+      object(json, where, {"type", "processors"});
+      for (const Json& entry : array(need(json, "processors", where), where)) {
+        post_processor(entry, where + ".Sequence", spec);
+      }
+    } else if (type == "TemplateProcessing") {
+      if (!spec.prefix_ids.empty() || !spec.suffix_ids.empty()) {
+        refuse(where, "a second TemplateProcessing", "one is");
+      }
+      template_processing(json, where, spec);
+    } else {
+      refuse(where, "the type " + type, "ByteLevel, TemplateProcessing and Sequence are");
+    }
+  }
+
+  void template_processing(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    object(json, where, {"type", "single", "pair", "special_tokens"});
+    int num_texts = 0;
+    for (const Json& piece : array(need(json, "single", where), where + ".single")) {
+      object(piece, where + ".single", {"SpecialToken", "Sequence"});
+      if (piece.contains("Sequence")) {
+        ++num_texts;
+        continue;
+      }
+      const std::string name = text(
+          need(need(piece, "SpecialToken", where + ".single"), "id", where + ".single"), where);
+      const Json& tokens = need(json, "special_tokens", where);
+      const Json& ids = need(need(tokens, name.c_str(), where + ".special_tokens"), "ids", where);
+      for (const Json& value : array(ids, where + ".special_tokens")) {
+        auto& side = num_texts == 0 ? spec.prefix_ids : spec.suffix_ids;
+        side.push_back(id(value, where + ".special_tokens"));
+      }
+    }
+    if (num_texts != 1) refuse(where, "a template without exactly one text", "one is");
+  }
+};
+
+}  // namespace
+
+TokenizerSpec parse_tokenizer_json(std::string_view json, std::string_view origin) {
+  return Parser(origin).parse(json);
+}
+
+}  // namespace atl::text

@@ -1,0 +1,18 @@
+#pragma once
+
+// Internal to the parsers of a tokenizer.json.
+
+#include <string_view>
+
+#include "atoll/text/tokenizer_json/tokenizer_json_reader.h"
+
+namespace atl::text {
+
+/// Parses the text of a tokenizer.json. `tables` gets vocabulary and merges, which are nearly all
+/// of it; what is returned has an empty object and array in their places, and everything else.
+/// Where they are no object and no array they stay where they are. Of a key that is there twice the
+/// last counts, if all are well-formed; a token may be in `tables` twice. Throws Error(kDamaged)
+/// for what is malformed.
+Json read_tokenizer_document(std::string_view text, std::string_view origin, BpeSpec& tables);
+
+}  // namespace atl::text

@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "atoll/base/error.h"
+#include "atoll/text/tokenizer_json/tokenizer_json_reader.h"
+
+// What is done to a text before the model, and to tokens after it.
+
+namespace atl::text {
+
+namespace {
+
+class StepsParser : public JsonReader {
+ public:
+  using JsonReader::JsonReader;
+
+  void normalizer(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    if (json.is_null()) return;
+    const std::string type = type_of(json);
+    if (type == "Sequence") {
+      object(json, where, {"type", "normalizers"});
+      for (const Json& entry : array(need(json, "normalizers", where), where)) {
+        normalizer(entry, where + ".Sequence", spec);
+      }
+      return;
+    }
+    using Kind = NormalizerStep::Kind;
+    NormalizerStep step;
+    if (type == "Prepend") {
+      object(json, where, {"type", "prepend"});
+      step.kind = Kind::kPrepend;
+      step.content = text(need(json, "prepend", where), where + ".prepend");
+    } else if (type == "Replace") {
+      object(json, where, {"type", "pattern", "content"});
+      step.kind = Kind::kReplace;
+      std::tie(step.pattern, step.literal) = pattern(json, where);
+      step.content = text(need(json, "content", where), where + ".content");
+    } else if (type == "Lowercase") {
+      object(json, where, {"type"});
+      step.kind = Kind::kLowercase;
+    } else if (type == "Strip") {
+      object(json, where, {"type", "strip_left", "strip_right"});
+      step.kind = Kind::kStrip;
+      step.left = flag(json, "strip_left", true, where);
+      step.right = flag(json, "strip_right", true, where);
+    } else {
+      step.form = normal_form(json, type, where);
+    }
+    spec.normalizers.push_back(std::move(step));
+  }
+
+  void pre_tokenizers(const Json& json, TokenizerSpec& spec) const {
+    const std::string where = "pre_tokenizer";
+    std::vector<const Json*> steps = {&json};
+    spec.model.byte_level = false;
+    if (json.is_null()) return;
+    if (type_of(json) == "Sequence") {
+      object(json, where, {"type", "pretokenizers"});
+      steps.clear();
+      for (const Json& step : array(need(json, "pretokenizers", where), where)) {
+        steps.push_back(&step);
+      }
+    }
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (spec.model.byte_level) {
+        refuse(where, fmt::format("{} as step {} of {}", type_of(*steps[i]), i + 1, steps.size()),
+               "ByteLevel must be the last step");
+      }
+      spec.model.byte_level = type_of(*steps[i]) == "ByteLevel";
+      pre_tokenizer_step(*steps[i], where, spec);
+    }
+  }
+
+  void decoder(const Json& json, TokenizerSpec& spec) const {
+    std::vector<const Json*> steps = {&json};
+    if (type_of(json) == "Sequence") {
+      object(json, "decoder", {"type", "decoders"});
+      steps.clear();
+      for (const Json& step : array(need(json, "decoders", "decoder"), "decoder")) {
+        steps.push_back(&step);
+      }
+    }
+    if (steps.size() == 1 && type_of(*steps[0]) == "ByteLevel") {
+      object(*steps[0], "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      if (spec.model.byte_level) return;
+      refuse("decoder", "ByteLevel without a pre_tokenizer ByteLevel", "both are, or neither");
+    }
+    if (spec.model.byte_level) {
+      refuse("decoder", "the type " + type_of(json),
+             "with a pre_tokenizer ByteLevel, ByteLevel is");
+    }
+    if (json.is_null()) {
+      refuse("decoder", "the type null", "it puts spaces between tokens, which no text had");
+    }
+    bool fused = false;
+    for (const Json* step : steps) fused = decoder_step(*step, fused, spec);
+  }
+
+ private:
+  NormalForm normal_form(const Json& json, const std::string& type,
+                         const std::string& where) const {
+    constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
+                                                                  {"NFD", NormalForm::kNfd},
+                                                                  {"NFKC", NormalForm::kNfkc},
+                                                                  {"NFKD", NormalForm::kNfkd}};
+    for (const auto& [name, form] : kForms) {
+      if (type != name) continue;
+      object(json, where, {"type"});
+      return form;
+    }
+    refuse(where, "the type " + type,
+           "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip and Sequence are");
+  }
+
+  void pre_tokenizer_step(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    using Kind = PreTokenizerStep::Kind;
+    const std::string type = type_of(json);
+    if (type == "ByteLevel") {
+      object(json, where, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      if (flag(json, "add_prefix_space", true, where)) {
+        spec.pre_tokenizer.push_back({.kind = Kind::kPrefixSpace});
+      }
+      if (flag(json, "use_regex", true, where)) {
+        spec.pre_tokenizer.push_back({.pattern = std::string(kGpt2Pattern)});
+      }
+    } else if (type == "Digits") {
+      object(json, where, {"type", "individual_digits"});
+      const bool individual = flag(json, "individual_digits", false, where);
+      spec.pre_tokenizer.push_back({.pattern = individual ? R"(\p{N})" : R"(\p{N}+)"});
+    } else if (type == "Split") {
+      split(json, where, spec);
+    } else if (type == "Metaspace") {
+      object(json, where, {"type", "replacement", "prepend_scheme", "split"});
+      spec.pre_tokenizer.push_back({.kind = Kind::kMetaspace,
+                                    .pattern = replacement(json, where),
+                                    .prepend = prepend_scheme(json, where),
+                                    .split = flag(json, "split", true, where)});
+    } else {
+      refuse(where, "the type " + type, "ByteLevel, Split, Digits, Metaspace and Sequence are");
+    }
+  }
+
+  void split(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    using Behavior = PreTokenizerStep::Behavior;
+    constexpr std::pair<std::string_view, Behavior> kBehaviors[] = {
+        {"Isolated", Behavior::kIsolated},
+        {"Removed", Behavior::kRemoved},
+        {"MergedWithPrevious", Behavior::kMergedWithPrevious},
+        {"MergedWithNext", Behavior::kMergedWithNext},
+        {"Contiguous", Behavior::kContiguous}};
+    object(json, where, {"type", "pattern", "behavior", "invert"});
+    PreTokenizerStep step;
+    std::tie(step.pattern, step.literal) = pattern(json, where);
+    const std::string name = text(need(json, "behavior", where), where + ".behavior");
+    const auto* found = std::find_if(std::begin(kBehaviors), std::end(kBehaviors),
+                                     [&](const auto& known) { return known.first == name; });
+    if (found == std::end(kBehaviors)) {
+      refuse(where, "the behavior " + name,
+             "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are");
+    }
+    step.behavior = found->second;
+    step.invert = flag(json, "invert", false, where);
+    spec.pre_tokenizer.push_back(std::move(step));
+  }
+
+  // Returns whether the steps so far have joined the tokens.
+  bool decoder_step(const Json& json, bool fused, TokenizerSpec& spec) const {
+    const std::string where = "decoder";
+    const std::string type = type_of(json);
+    DecoderSpec& decoder = spec.decoder;
+    if (type == "Strip") {
+      object(json, where, {"type", "content", "start", "stop"});
+      const std::int32_t stop = json.contains("stop") ? id(json["stop"], "decoder.stop") : 0;
+      if (!fused || stop != 0 || decoder.strip_count != 0) {
+        refuse(where, "a Strip", "only one that strips the start, after Fuse, is");
+      }
+      decoder.strip = text(need(json, "content", where), "decoder.content");
+      decoder.strip_count = json.contains("start") ? id(json["start"], "decoder.start") : 0;
+      if (decoder.strip.size() != 1 || static_cast<unsigned char>(decoder.strip[0]) >= 0x80) {
+        refuse(where, fmt::format("Strip of \"{}\"", decoder.strip), "an ASCII character is");
+      }
+      return true;
+    }
+    if (fused) refuse(where, type + " after Fuse", "only Strip is");
+    if (type == "Fuse") {
+      object(json, where, {"type"});
+      return true;
+    }
+    if (type == "Replace") {
+      object(json, where, {"type", "pattern", "content"});
+      auto [from, literal] = pattern(json, where);
+      if (!literal || from.empty()) refuse(where, "Replace by regular expression", "text is");
+      decoder.replace.emplace_back(std::move(from), text(need(json, "content", where), where));
+    } else if (type == "ByteFallback") {
+      object(json, where, {"type"});
+      decoder.byte_fallback = true;
+    } else if (type == "Metaspace" && decoder.replace.empty()) {
+      object(json, where, {"type", "replacement", "prepend_scheme", "split"});
+      const std::string space = replacement(json, where);
+      decoder.replace.emplace_back(space, " ");
+      if (prepend_scheme(json, where) != PreTokenizerStep::Prepend::kNever) {
+        decoder.first_removes = space;
+      }
+    } else {
+      refuse(where, "the type " + type,
+             "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence are");
+    }
+    return false;
+  }
+};
+
+}  // namespace
+
+void parse_normalizer(const Json& json, const std::string& origin, TokenizerSpec& spec) {
+  StepsParser(origin).normalizer(json, "normalizer", spec);
+}
+
+void parse_pre_tokenizer(const Json& json, const std::string& origin, TokenizerSpec& spec) {
+  StepsParser(origin).pre_tokenizers(json, spec);
+}
+
+void parse_decoder(const Json& json, const std::string& origin, TokenizerSpec& spec) {
+  StepsParser(origin).decoder(json, spec);
+}
+
+}  // namespace atl::text

@@ -1,0 +1,61 @@
+#pragma once
+
+// The model that a rank trains: its device, its initial values, the files its checkpoints carry.
+
+#include <filesystem>
+#include <memory>
+
+#include "atoll/base/files/lock.h"
+#include "atoll/train/checkpoint/contents.h"
+#include "atoll/train/config/config.h"
+#include "atoll/train/corpus/corpus.h"
+#include "atoll/train/model/connect_ranks.h"
+
+namespace atl::train {
+
+/// The training state of one rank of a run, with its device.
+class RunModel {
+ public:
+  /// On a device that open_run_device gave. `config` must outlive this.
+  RunModel(const TrainConfig& config, std::unique_ptr<Device> device);
+
+  /// Plans and takes the memory of this rank among `ranks`, in place of what there was. Parameters
+  /// have no values then. Throws Error(kUser) where ranks, settings and memory do not fit.
+  void open(const PreparedCorpus& corpus, Ranks& ranks);
+  /// Gives the memory back.
+  void close() { state_.reset(); }
+  bool is_open() const { return state_ != nullptr; }
+
+  /// Gives parameters and optimizer state the values that a new run begins with: those of
+  /// model.from, or random ones of run.seed.
+  void initialise();
+  /// Reads the parameters from model.from; with LoRA these are the frozen ones.
+  void load_base();
+  /// Reads parameters and optimizer state from a checkpoint.
+  Position load(const ckpt::CheckpointInfo& checkpoint);
+  /// Updates the copy of the next rank's shard, where there is one (launch.replicate). Every rank
+  /// must call it.
+  void synchronise_replica(Ranks& ranks);
+
+  TrainState& state() const { return *state_; }
+  Device& device() const { return *device_; }
+  Stream& stream() const { return *stream_; }
+  /// What ops are called with.
+  Run run() const { return {.stream = stream_.get()}; }
+  /// The directory that model.from was resolved to; empty: the model is new. It stays the same when
+  /// the run that model.from names writes newer checkpoints.
+  const std::filesystem::path& base() const { return base_; }
+  const CarriedFiles& carried() const { return carried_; }
+
+ private:
+  const TrainConfig& config_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  ModelGroups groups_;
+  std::unique_ptr<TrainState> state_;
+  std::filesystem::path base_;
+  std::shared_ptr<DirectoryHold> base_hold_;  // keeps another run from deleting the base checkpoint
+  CarriedFiles carried_;
+};
+
+}  // namespace atl::train

@@ -1,0 +1,160 @@
+// model.*: what a model is, and which of that a run may say.
+
+#include <algorithm>
+
+#include "atoll/base/error.h"
+#include "atoll/base/quantity.h"
+#include "atoll/train/config/experts.h"
+#include "atoll/train/config/groups.h"
+#include "atoll/train/config/mup.h"
+#include "atoll/train/config/rules.h"
+
+namespace atl::train {
+
+namespace {
+
+// The hidden_size nearest to the one given that the heads can share: each gets as many elements,
+// and an even number of them where they are rotated in pairs.
+std::int64_t fitting_hidden_size(const ModelSettings& model) {
+  const std::int64_t unit = model.num_attention_heads * (model.family == "gpt2" ? 1 : 2);
+  return std::max<std::int64_t>(1, (model.hidden_size + unit / 2) / unit) * unit;
+}
+
+// The checks below are of a model whose shape stands in the settings: every other has been built.
+
+void check_heads(const TrainConfig& config, const Settings& s) {
+  const ModelSettings& model = config.model;
+  const std::int64_t heads = model.num_attention_heads;
+  if (!model.is_inline()) return;
+  if (model.head_dim == 0 && model.hidden_size % heads != 0) {
+    throw user_error("{} must be a multiple of {}; use {}, or set model.head_dim",
+                     named(s, "model.hidden_size"), named(s, "model.num_attention_heads"),
+                     fitting_hidden_size(model));
+  }
+  if (model.num_key_value_heads != 0 && heads % model.num_key_value_heads != 0) {
+    throw user_error("{} must be a multiple of {}; use 0 for as many as heads",
+                     named(s, "model.num_attention_heads"), named(s, "model.num_key_value_heads"));
+  }
+}
+
+void check_gpt2_key_value_heads(const TrainConfig& config, const Settings& s) {
+  const ModelSettings& model = config.model;
+  if (!model.is_inline() || model.family != "gpt2") return;
+  if (model.num_key_value_heads == 0 || model.num_key_value_heads == model.num_attention_heads) {
+    return;
+  }
+  throw user_error("{}: gpt2 has as many key-value heads as heads; use 0, or model.family=llama",
+                   named(s, "model.num_key_value_heads"));
+}
+
+void check_head_dim(const TrainConfig& config, const Settings& s) {
+  const ModelSettings& model = config.model;
+  const std::int64_t heads = model.num_attention_heads;
+  if (!model.is_inline()) return;
+  if (model.family == "gpt2") {
+    if (model.head_dim == 0 || model.head_dim * heads == model.hidden_size) return;
+    throw user_error("{}: gpt2's heads share hidden_size evenly; use 0",
+                     named(s, "model.head_dim"));
+  }
+  const std::int64_t dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / heads;
+  if (dim % 2 == 0) return;
+  if (model.head_dim != 0) {
+    throw user_error("{} cannot be rotated in pairs; make it even, e.g. {}",
+                     named(s, "model.head_dim"), dim + 1);
+  }
+  throw user_error("a head of {} / {} = {} cannot be rotated in pairs; use model.hidden_size={}",
+                   named(s, "model.hidden_size"), named(s, "model.num_attention_heads"),
+                   counted(dim, "element"), fitting_hidden_size(model));
+}
+
+void check_positions(const TrainConfig& config, const Settings& s) {
+  const std::int64_t most = config.model.max_position_embeddings;
+  if (!config.model.is_inline() || most == 0 || config.train.context <= most) return;
+  throw user_error("{} is more than {}; raise the latter, or leave it 0", named(s, "train.context"),
+                   named(s, "model.max_position_embeddings"));
+}
+
+}  // namespace
+
+void add_model(SettingRegistry& settings, TrainConfig& c) {
+  ModelSettings& m = c.model;
+  settings.group("model",
+                 "The model: `model.from`, or `model.config`, or a shape given by the other keys, "
+                 "which have the names of Hugging Face's config.json.");
+  settings.add("model.from", &m.from, "Hugging Face directory with the weights to start from.")
+      .with_scope(Scope::kIsland);
+  settings.add("model.config", &m.config, "config.json of a new model.")
+      .not_beside("model.from", "each says what the model is");
+  settings
+      .add("model.family", &m.family, "Kind of model.",
+           one_of({"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gpt2"}))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown);
+  settings.add("model.hidden_size", &m.hidden_size, "Width of the residual stream.", at_least(1))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown);
+  settings.add("model.num_hidden_layers", &m.num_hidden_layers, "Blocks.", at_least(1))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown);
+  settings.add("model.num_attention_heads", &m.num_attention_heads, "Query heads.", at_least(1))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .checked(
+          "A multiple of model.num_key_value_heads, and a divisor of model.hidden_size where "
+          "model.head_dim is 0.",
+          check_heads);
+  settings
+      .add("model.num_key_value_heads", &m.num_key_value_heads,
+           "Key and value heads, each shared by a group of query heads; 0: one per query head.",
+           at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .checked("gpt2: as many as heads, or 0.", check_gpt2_key_value_heads);
+  settings
+      .add("model.head_dim", &m.head_dim, "Width of a head; 0: hidden_size / heads.", at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .checked("Even, but for gpt2, whose heads share model.hidden_size evenly.", check_head_dim);
+  settings
+      .add("model.intermediate_size", &m.intermediate_size,
+           "Width inside the MLP; 0: gpt2 4 x hidden_size, the others 8/3 of hidden_size rounded "
+           "up to a multiple of 32.",
+           at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown);
+  settings
+      .add("model.max_position_embeddings", &m.max_position_embeddings,
+           "Longest context the model can ever take; 0: train.context.", at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .checked("0, or at least train.context.", check_positions);
+  settings
+      .add("model.rope_theta", &m.rope_theta, "Base of rotary positions; gpt2 has none.", above(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .settled_by("model.family", "gpt2", "gpt2 has no rotary positions");
+  settings
+      .add("model.sliding_window", &m.sliding_window,
+           "mistral and mixtral: how many tokens back attention sees, itself included; 0: all.",
+           at_least(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown)
+      .only_with("model.family", {"mistral", "mixtral"});
+  settings.add("model.norm_eps", &m.norm_eps, "Added to the variance in norms.", above(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown);
+  settings
+      .add("model.tie_word_embeddings", &m.tie_word_embeddings,
+           "Use one matrix for the token embedding and the output.")
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown);
+  settings
+      .add("model.initializer_range", &m.initializer_range,
+           "Standard deviation of initial weights.", above(0))
+      .settled_by("model.from", kShapeIsKnown)
+      .settled_by("model.config", kShapeIsKnown);
+  add_expert_shape(settings, m);
+  add_parametrisation(settings, m);
+}
+
+}  // namespace atl::train
