@@ -8,6 +8,7 @@
 #include "atoll/base/files/paths.h"
 #include "atoll/base/json.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/nn/models/family.h"
 #include "atoll/parallel/store/whole_state.h"
 #include "atoll/tensor/host_access.h"
 
@@ -137,19 +138,20 @@ void refuse_unknown_tensors(const ckpt::SafetensorsFile& file,
 }  // namespace
 
 std::string adapter_config_json(const AdapterConfig& config, const nn::ModelConfig& model) {
-  ordered_json json = {{"base_model_name_or_path", config.base},
-                       {"bias", "none"},
-                       {"fan_in_fan_out", model.family == "gpt2"},
-                       {"inference_mode", true},
-                       {"init_lora_weights", true},
-                       {"lora_alpha", config.lora.alpha},
-                       {"lora_dropout", 0.0},
-                       {"modules_to_save", nullptr},
-                       {"peft_type", "LORA"},
-                       {"r", config.lora.rank},
-                       {"target_modules", config.lora.targets},
-                       {"task_type", "CAUSAL_LM"},
-                       {"use_rslora", config.lora.rank_stabilized}};
+  ordered_json json = {
+      {"base_model_name_or_path", config.base},
+      {"bias", "none"},
+      {"fan_in_fan_out", nn::find_family(model.family, "a model").transposed_linears},
+      {"inference_mode", true},
+      {"init_lora_weights", true},
+      {"lora_alpha", config.lora.alpha},
+      {"lora_dropout", 0.0},
+      {"modules_to_save", nullptr},
+      {"peft_type", "LORA"},
+      {"r", config.lora.rank},
+      {"target_modules", config.lora.targets},
+      {"task_type", "CAUSAL_LM"},
+      {"use_rslora", config.lora.rank_stabilized}};
   if (config.lora.targets == std::vector<std::string>{"all-linear"}) {
     json["target_modules"] = "all-linear";
   }

@@ -1,7 +1,10 @@
 #include "atoll/optim/registry.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 
 namespace atl::optim {
@@ -18,11 +21,39 @@ namespace atl::optim {
 ATOLL_OPTIMIZERS(ATOLL_DECLARE)
 #undef ATOLL_DECLARE
 
-std::span<const OptimizerKind> optimizer_kinds() {
-#define ATOLL_CALL(function) function(),
-  static const std::vector<OptimizerKind> kinds = {ATOLL_OPTIMIZERS(ATOLL_CALL)};
+namespace {
+
+constexpr std::size_t kMostKinds = 64;  // references to them stay valid when others are added
+
+std::vector<OptimizerKind>& all_kinds() {
+  static std::vector<OptimizerKind> kinds = [] {
+    std::vector<OptimizerKind> all;
+    all.reserve(kMostKinds);
+#define ATOLL_CALL(function) all.push_back(function());
+    ATOLL_OPTIMIZERS(ATOLL_CALL)
 #undef ATOLL_CALL
+    return all;
+  }();
   return kinds;
+}
+
+}  // namespace
+
+std::span<const OptimizerKind> optimizer_kinds() {
+  return all_kinds();
+}
+
+AddedOptimizer::AddedOptimizer(OptimizerKind kind) {
+  std::vector<OptimizerKind>& kinds = all_kinds();
+  for (const OptimizerKind& other : kinds) {
+    ATOLL_CHECK(std::string_view(kind.name) != other.name, "there is an optimizer {}", kind.name);
+  }
+  ATOLL_CHECK(kinds.size() < kMostKinds, "{} optimizers are the most", kMostKinds);
+  kinds.push_back(std::move(kind));
+}
+
+AddedOptimizer::~AddedOptimizer() {
+  all_kinds().pop_back();
 }
 
 const OptimizerKind& find_optimizer(const std::string& name) {

@@ -47,6 +47,16 @@ std::span<const OptimizerKind> optimizer_kinds();
 /// The one called `name`; throws Error(kUser) that lists all for another.
 const OptimizerKind& find_optimizer(const std::string& name);
 
+/// While it lives, there is another optimizer: of an extension, or of a test. It is used wherever
+/// the program's own are. Of several, the last that was made ends first. Not while runs go on.
+class AddedOptimizer {
+ public:
+  explicit AddedOptimizer(OptimizerKind kind);
+  ~AddedOptimizer();
+  AddedOptimizer(const AddedOptimizer&) = delete;
+  AddedOptimizer& operator=(const AddedOptimizer&) = delete;
+};
+
 /// Throws Error(kUser) for a value out of its range, for one that this optimizer does not read, and
 /// for what its own check refuses.
 void check_options(const OptimizerKind& kind, const OptimizerOptions& options,

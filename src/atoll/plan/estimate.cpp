@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "atoll/base/error.h"
+#include "atoll/optim/registry.h"
 #include "atoll/parallel/schedule/schedules.h"
 #include "atoll/parallel/schedule/stage_costs.h"
 #include "atoll/plan/pipeline_time.h"
@@ -325,17 +327,36 @@ class Estimator {
     double elements = held_elements();
     if (layout_.zero > 0) elements /= options_.data_parallel.num_ranks;
     const nn::ModelConfig& config = model_.model().config;
+    const std::string& kind = options_.optimizer.kind;
+    const std::vector<OpCase> ops = optimizer_op_cases(
+        config, options_.build.dtype, static_cast<std::int64_t>(std::max(1.0, elements)));
+    const auto op = std::find_if(ops.begin(), ops.end(),
+                                 [&](const OpCase& each) { return each.name.starts_with(kind); });
     double seconds = 0;
-    for (const OpCase& op : optimizer_op_cases(
-             config, options_.build.dtype, static_cast<std::int64_t>(std::max(1.0, elements)))) {
-      if (!op.name.starts_with(options_.optimizer.kind)) continue;
-      seconds = seconds_of(figures_, op);
+    if (op == ops.end()) {
+      seconds = elements * bytes_of_update(optim::find_optimizer(kind)) / figures_.bytes_per_s;
+    } else {
+      seconds = seconds_of(figures_, *op);
       // Muon's works on one matrix.
-      if (op.sizes[1] > 1) seconds *= elements / static_cast<double>(op.sizes[0] * op.sizes[1]);
-      break;
+      if (op->sizes[1] > 1) seconds *= elements / static_cast<double>(op->sizes[0] * op->sizes[1]);
     }
     // Gradients are set to zero, and read for their norm.
     result_.update_seconds = seconds + (4 * held_elements() + 4 * elements) / figures_.bytes_per_s;
+  }
+
+  // Of one element, by an optimizer that nobody has measured: it reads the gradient, and reads and
+  // writes values and state.
+  double bytes_of_update(const optim::OptimizerKind& kind) const {
+    if (kind.whole_matrices) {
+      throw user_error(
+          "the planner has no figures of optim.kind = {}, whose updates take whole matrices; give "
+          "plan/op_cases.cpp a benchmark of it",
+          kind.name);
+    }
+    const bool has_masters =
+        options_.build.dtype == Dtype::kBf16 && options_.optimizer.masters == optim::Masters::kF32;
+    const auto states = static_cast<double>(kind.state_vectors.size()) + (has_masters ? 1 : 0);
+    return 4 + 2 * static_cast<double>(dtype_size(options_.build.dtype)) + 8 * states;
   }
 
   const Figures& figures_;

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "atoll/nn/models/family.h"
 #include "atoll/ops/fp8/fp8.h"
 #include "atoll/plan/op_operands.h"
 
@@ -83,7 +84,8 @@ std::vector<OpCase> fp8_op_cases(const nn::ModelConfig& config, const OpSizes& s
   constexpr std::int64_t kUnit = ops::kFp8Multiple;
   const std::int64_t tokens = (sizes.tokens() + kUnit - 1) / kUnit * kUnit;
   const std::int64_t in = config.hidden_size;
-  const std::int64_t out = config.intermediate_size * (config.family == "gpt2" ? 1 : 2);
+  const std::int64_t out =
+      config.intermediate_size * (nn::find_family(config.family, "a plan").is_gated() ? 2 : 1);
   std::vector<OpCase> cases;
   for (const bool in_blocks : {false, true}) {
     if (in_blocks && !has_blocks) continue;

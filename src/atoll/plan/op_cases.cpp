@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "atoll/base/error.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/ops/activation/activation.h"
 #include "atoll/ops/attention/attention.h"
@@ -36,18 +37,18 @@ class Cases {
   void add_training() {
     const std::int64_t width = config_.hidden_size;
     const std::int64_t inner = config_.intermediate_size;
-    const bool gated = !is_gpt2();
+    const nn::Family& family = nn::find_family(config_.family, "a plan");
     add_linear("qkv", width, config_.heads.qkv_width());
     add_linear("attention_out", config_.heads.query_width(), width);
     add_head();
     add_attention();
     if (has_plain_mlp()) {
-      add_linear("mlp_up", width, gated ? 2 * inner : inner);
+      add_linear("mlp_up", width, family.is_gated() ? 2 * inner : inner);
       add_linear("mlp_down", inner, width);
-      gated ? add_swiglu("swiglu", tokens_, inner) : add_gelu(inner);
+      add_activation(family, inner);
     }
     if (config_.experts.num_experts > 0) add_experts();
-    gated ? add_rms_norm() : add_layer_norm();
+    add_norm(family);
   }
 
   void add_one_product(const std::string& name, const Shape& mnk) {
@@ -81,7 +82,23 @@ class Cases {
                       }});
   }
 
-  bool is_gpt2() const { return config_.family == "gpt2"; }
+  void add_activation(const nn::Family& family, std::int64_t inner) {
+    if (family.activation == "swiglu") return add_swiglu("swiglu", tokens_, inner);
+    if (family.activation == "gelu") return add_gelu(inner);
+    refuse(family, "activation", family.activation);
+  }
+  void add_norm(const nn::Family& family) {
+    if (family.norm == "rms_norm") return add_rms_norm();
+    if (family.norm == "layer_norm") return add_layer_norm();
+    refuse(family, "norm", family.norm);
+  }
+  [[noreturn]] static void refuse(const nn::Family& family, const char* what,
+                                  std::string_view name) {
+    throw user_error(
+        "the planner has no figures of {}, the {} of the family {}; train without a plan, or give "
+        "plan/op_cases.cpp a benchmark of it",
+        name, what, family.model_type);
+  }
   Spec stored(const Shape& shape) const { return {sizes_.dtype, shape}; }
   static Spec f32(const Shape& shape) { return {Dtype::kF32, shape}; }
   double bytes_of(std::int64_t elements) const {

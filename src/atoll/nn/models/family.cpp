@@ -1,18 +1,49 @@
 #include "atoll/nn/models/family.h"
 
-#include <array>
 #include <string>
+#include <vector>
 
+#include "atoll/base/check.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/numbers.h"
 
 namespace atl::nn {
 
+namespace {
+
+constexpr std::size_t kMostFamilies = 64;  // references to them stay valid when others are added
+
+std::vector<Family>& all_families() {
+  static std::vector<Family> families = [] {
+    std::vector<Family> all;
+    all.reserve(kMostFamilies);
+    for (const auto& family : {llama_family, mistral_family, qwen2_family, qwen3_family,
+                               mixtral_family, qwen3_moe_family, gpt2_family}) {
+      all.push_back(family());
+    }
+    return all;
+  }();
+  return families;
+}
+
+}  // namespace
+
 std::span<const Family> families() {
-  static const std::array all = {llama_family(), mistral_family(), qwen2_family(),
-                                 qwen3_family(), mixtral_family(), qwen3_moe_family(),
-                                 gpt2_family()};
-  return all;
+  return all_families();
+}
+
+AddedFamily::AddedFamily(const Family& family) {
+  std::vector<Family>& families = all_families();
+  for (const Family& other : families) {
+    ATOLL_CHECK(std::string_view(family.model_type) != other.model_type, "there is a family {}",
+                family.model_type);
+  }
+  ATOLL_CHECK(families.size() < kMostFamilies, "{} families are the most", kMostFamilies);
+  families.push_back(family);
+}
+
+AddedFamily::~AddedFamily() {
+  all_families().pop_back();
 }
 
 const Family& find_family(std::string_view model_type, std::string_view origin) {

@@ -18,6 +18,15 @@ struct Family {
   /// The config.json of a new model of this shape.
   std::string (*to_json)(const ModelConfig& config);
   std::unique_ptr<Model> (*build)(const ModelConfig& config, const BuildOptions& options);
+  /// The norm and the activation of its blocks, by the names of their ops: the planner measures
+  /// these ("rms_norm", "layer_norm"; "swiglu", "gelu"), and refuses a family with others.
+  std::string_view norm = "rms_norm";
+  std::string_view activation = "swiglu";
+  /// Whether its files have the weight of a linear layer as (in, out), as GPT-2's do.
+  bool transposed_linears = false;
+
+  /// Whether an MLP has two matrices of inputs, one of which is a gate.
+  bool is_gated() const { return activation == "swiglu"; }
 };
 
 /// The families themselves; each is defined in the file of its name.
@@ -34,6 +43,16 @@ std::span<const Family> families();
 /// The family called `model_type`; throws Error(kUser) that begins with `origin`, the file that
 /// says so, and lists the known ones.
 const Family& find_family(std::string_view model_type, std::string_view origin);
+
+/// While it lives, there is another family: of an extension, or of a test. It is used wherever the
+/// program's own are. Of several, the last that was made ends first. Not while runs go on.
+class AddedFamily {
+ public:
+  explicit AddedFamily(const Family& family);
+  ~AddedFamily();
+  AddedFamily(const AddedFamily&) = delete;
+  AddedFamily& operator=(const AddedFamily&) = delete;
+};
 
 /// Reads a config.json of any known family; `origin` names the file in errors.
 ModelConfig parse_config(std::string_view json, const std::string& origin);

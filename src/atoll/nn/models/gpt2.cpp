@@ -171,7 +171,13 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
 }  // namespace
 
 Family gpt2_family() {
-  return {"gpt2", parse, to_json, build};
+  return {.model_type = "gpt2",
+          .parse = parse,
+          .to_json = to_json,
+          .build = build,
+          .norm = "layer_norm",
+          .activation = "gelu",
+          .transposed_linears = true};
 }
 
 }  // namespace atl::nn

@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
+#include "atoll/nn/models/family.h"
 #include "atoll/train/config/experts.h"
 #include "atoll/train/config/groups.h"
 #include "atoll/train/config/mup.h"
@@ -12,6 +13,12 @@
 namespace atl::train {
 
 namespace {
+
+Choices families() {
+  Choices choices;
+  for (const nn::Family& family : nn::families()) choices.names.emplace_back(family.model_type);
+  return choices;
+}
 
 // The hidden_size nearest to the one given that the heads can share: each gets as many elements,
 // and an even number of them where they are rotated in pairs.
@@ -85,9 +92,7 @@ void add_model(SettingRegistry& settings, TrainConfig& c) {
       .with_scope(Scope::kIsland);
   settings.add("model.config", &m.config, "config.json of a new model.")
       .not_beside("model.from", "each says what the model is");
-  settings
-      .add("model.family", &m.family, "Kind of model.",
-           one_of({"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gpt2"}))
+  settings.add("model.family", &m.family, "Kind of model.", families())
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown);
   settings.add("model.hidden_size", &m.hidden_size, "Width of the residual stream.", at_least(1))

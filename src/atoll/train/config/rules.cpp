@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <mutex>
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/optim/options.h"
+#include "atoll/optim/registry.h"
 #include "atoll/train/config/groups.h"
 
 namespace atl::train {
@@ -193,16 +196,23 @@ std::string Rules::sentences_of(std::size_t setting) const {
 }
 
 const Rules& rules() {
-  static const Rules all = [] {
+  // Optimizers that were added bring settings, so each set of optimizers has rules of its own.
+  std::vector<std::string> optimizers;
+  for (const optim::OptimizerKind& kind : optim::optimizer_kinds()) {
+    optimizers.emplace_back(kind.name);
+  }
+  static std::mutex mutex;
+  static std::map<std::vector<std::string>, Rules> all;
+  const std::lock_guard lock(mutex);
+  const auto [made, is_new] = all.try_emplace(optimizers);
+  if (is_new) {
     TrainConfig config;
     Settings settings;
-    Rules made;
-    SettingRegistry registry(settings, made);
+    SettingRegistry registry(settings, made->second);
     add_all(registry, config);
-    made.resolve(settings);
-    return made;
-  }();
-  return all;
+    made->second.resolve(settings);
+  }
+  return made->second;
 }
 
 std::string describe_rules(const Settings& settings) {
