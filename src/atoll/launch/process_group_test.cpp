@@ -151,12 +151,22 @@ TEST(SignalFd, Usr1ThatOnlySavesStopsNothing) {
 TEST(Island, PassesUsr1OnToRanksThatAreThere) {
   SignalFd signals;
   signals.pass_usr1_on();
-  const std::string there = R"(trap 'exit 0' USR1; printf '\036%d pid 7\n' $RANK >&3; )";
-  // Over and over, as the group may not have heard of a rank yet.
-  const std::string send = fmt::format("while :; do kill -USR1 {}; sleep 0.01; done", ::getpid());
-  const GroupEnd end = run_group({shell(0, "RANK=0; " + there + "while :; do sleep 0.01; done"),
-                                  shell(1, "RANK=1; " + there + send)},
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / fmt::format("atoll-usr1-{}", ::getpid());
+  std::filesystem::remove(file);
+  const std::string pid = file.string();
+  const std::string tell = R"(printf '\036%d pid 7\n' $RANK >&3; )";
+  // Rank 1 sends it over and over, until it has come back to itself and has ended rank 0: the group
+  // may hear of either of them late.
+  const std::string send = fmt::format(
+      "while [ -z \"$came\" ] || [ ! -s {0} ] || kill -0 $(cat {0}) 2>/dev/null; "
+      "do kill -USR1 {1}; sleep 0.01; done",
+      pid, ::getpid());
+  const GroupEnd end = run_group({shell(0, "RANK=0; trap 'exit 0' USR1; echo $$ >" + pid + "; " +
+                                               tell + "while :; do sleep 0.01; done"),
+                                  shell(1, "RANK=1; trap 'came=1' USR1; " + tell + send)},
                                  {}, signals);
+  std::filesystem::remove(file);
   EXPECT_EQ(end.stop_signal, 0);
   EXPECT_EQ(outcome_of(end).kind, GroupOutcome::Kind::kDone);
 }

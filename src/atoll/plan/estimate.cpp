@@ -330,8 +330,9 @@ class Estimator {
     const std::string& kind = options_.optimizer.kind;
     const std::vector<OpCase> ops = optimizer_op_cases(
         config, options_.build.dtype, static_cast<std::int64_t>(std::max(1.0, elements)));
-    const auto op = std::find_if(ops.begin(), ops.end(),
-                                 [&](const OpCase& each) { return each.name.starts_with(kind); });
+    const auto op = std::find_if(ops.begin(), ops.end(), [&](const OpCase& each) {
+      return is_update_of(each, options_.optimizer);
+    });
     double seconds = 0;
     if (op == ops.end()) {
       seconds = elements * bytes_of_update(optim::find_optimizer(kind)) / figures_.bytes_per_s;

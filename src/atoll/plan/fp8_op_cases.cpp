@@ -85,7 +85,7 @@ std::vector<OpCase> fp8_op_cases(const nn::ModelConfig& config, const OpSizes& s
   const std::int64_t tokens = (sizes.tokens() + kUnit - 1) / kUnit * kUnit;
   const std::int64_t in = config.hidden_size;
   const std::int64_t out =
-      config.intermediate_size * (nn::find_family(config.family, "a plan").is_gated() ? 2 : 1);
+      config.intermediate_size * (nn::find_family(config.family, "a plan").has_gate ? 2 : 1);
   std::vector<OpCase> cases;
   for (const bool in_blocks : {false, true}) {
     if (in_blocks && !has_blocks) continue;

@@ -102,7 +102,7 @@ class Meter {
     }
     for (const OpCase& op :
          optimizer_op_cases(options_.state.model, options_.state.build.dtype, kOptimizerMeasured)) {
-      if (op.name.starts_with(options_.state.optimizer.kind)) measure(op);
+      if (is_update_of(op, options_.state.optimizer)) measure(op);
     }
   }
   void measure_block(const nn::ModelConfig& model, const OpSizes& sizes, int tensor,

@@ -43,7 +43,7 @@ class Cases {
     add_head();
     add_attention();
     if (has_plain_mlp()) {
-      add_linear("mlp_up", width, family.is_gated() ? 2 * inner : inner);
+      add_linear("mlp_up", width, family.has_gate ? 2 * inner : inner);
       add_linear("mlp_down", inner, width);
       add_activation(family, inner);
     }
@@ -66,8 +66,8 @@ class Cases {
   }
 
   void add_optimizers(std::int64_t size) {
-    if (sizes_.dtype == Dtype::kBf16) return add_adamw_bf16(size);
-    add_optimizers_f32(size);
+    sizes_.dtype == Dtype::kBf16 ? add_adamw_bf16(size) : add_optimizers_f32(size);
+    add_orthogonalize();  // in f32, whatever the values are
   }
 
  private:
@@ -313,7 +313,6 @@ class Cases {
         ops::sgd(run, {.lr = 1e-4, .momentum = 0.9, .nesterov = true}, param, grad, m);
       };
     });
-    add_orthogonalize();
   }
 
   /// On bf16 parameters, with f32 masters or rounded stochastically.
@@ -383,6 +382,14 @@ std::vector<OpCase> optimizer_op_cases(const nn::ModelConfig& config, Dtype dtyp
   Cases cases(config, {.dtype = dtype}, 1);
   cases.add_optimizers(elements);
   return cases.take();
+}
+
+bool is_update_of(const OpCase& op, const optim::OptimizerOptions& optimizer) {
+  if (op.name == optimizer.kind + "/masters") return optimizer.masters == optim::Masters::kF32;
+  if (op.name == optimizer.kind + "/stochastic") {
+    return optimizer.masters == optim::Masters::kStochastic;
+  }
+  return op.name == optimizer.kind || op.name.starts_with(optimizer.kind + "/");
 }
 
 std::vector<OpCase> op_cases(const nn::ModelConfig& config, const OpSizes& sizes) {

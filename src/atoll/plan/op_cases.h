@@ -8,6 +8,7 @@
 
 #include "atoll/nn/model.h"
 #include "atoll/ops/run.h"
+#include "atoll/optim/optimizer.h"
 
 namespace atl::plan {
 
@@ -52,6 +53,9 @@ std::vector<OpCase> attention_op_cases(const nn::ModelConfig& config, const OpSi
 /// The optimizers, on so many elements.
 std::vector<OpCase> optimizer_op_cases(const nn::ModelConfig& config, Dtype dtype,
                                        std::int64_t elements);
+/// Whether that op is what an update of this optimizer takes: its name is the kind's, or has it
+/// before a slash.
+bool is_update_of(const OpCase& op, const optim::OptimizerOptions& optimizer);
 /// As many as optimizers are measured on at most: far more than a cache holds.
 inline constexpr std::int64_t kOptimizerElements = 25'000'000;
 /// These, and a generated token's.

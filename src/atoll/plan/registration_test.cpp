@@ -1,6 +1,7 @@
 // The planner and things that it does not know: it costs them by what they say of themselves, or
 // refuses them by name.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,6 +25,27 @@ std::string refusal(const Question& question) {
 double update_seconds(const std::string& optimizer) {
   const Ranking ranking = rank_layouts(small_question(1, {"--optim.kind=" + optimizer}));
   return ranking.rows.front().estimate.update_seconds;
+}
+
+TEST(PlanOfTheUnknown, EveryOptimizerOfTheProgramIsKnown) {
+  for (const optim::OptimizerKind& kind : optim::optimizer_kinds()) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      const Question question = small_question(
+          1, {fmt::format("--optim.kind={}", kind.name), fmt::format("--train.dtype={}", dtype)});
+      EXPECT_EQ(refusal(question), "no error") << kind.name << " " << dtype;
+    }
+  }
+}
+
+TEST(PlanOfTheUnknown, AnOpIsThatOfOneOptimizerAndOneKindOfMasters) {
+  const OpCase masters{.name = "adamw/masters"}, plain{.name = "adamw"};
+  optim::OptimizerOptions options{.kind = "adamw"};
+  EXPECT_TRUE(is_update_of(masters, options));
+  EXPECT_TRUE(is_update_of(plain, options));
+  options.masters = optim::Masters::kStochastic;
+  EXPECT_FALSE(is_update_of(masters, options));
+  options.kind = "adam";
+  EXPECT_FALSE(is_update_of(plain, options)) << "of which its name is the beginning";
 }
 
 TEST(PlanOfTheUnknown, AnOptimizerCostsTheBytesOfItsState) {

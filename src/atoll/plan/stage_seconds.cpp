@@ -1,12 +1,12 @@
 #include "atoll/plan/stage_seconds.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "atoll/base/error.h"
+#include "atoll/base/check.h"
 #include "atoll/nn/models/family.h"
 
 namespace atl::plan {
@@ -39,10 +39,11 @@ class OpSeconds {
   OpSeconds(const Figures& figures, const std::vector<OpCase>& ops) {
     for (const OpCase& op : ops) seconds_[op.name] = seconds_of(figures, op);
   }
-  /// 0 for an op that the family has not.
+  bool has(const std::string& name) const { return seconds_.contains(name); }
   double of(const std::string& name) const {
     const auto found = seconds_.find(name);
-    return found == seconds_.end() ? 0 : found->second;
+    ATOLL_CHECK(found != seconds_.end(), "the planner has no figures of {}", name);
+    return found->second;
   }
   double of_attention_products(const char* pass) const {
     return of(std::string("qkv") + pass) + of(std::string("attention_out") + pass);
@@ -55,25 +56,8 @@ class OpSeconds {
     const double one = of(std::string("expert_up") + pass) + of(std::string("expert_down") + pass);
     return static_cast<double>(num_experts) * one + of(std::string("router") + pass);
   }
-  double norm(const char* pass) const { return of_one({"rms_norm", "layer_norm"}, pass); }
-  double activation(const char* pass) const {
-    if (!seconds_.contains(std::string("mlp_up") + pass_of_products(pass))) return 0;
-    return of_one({"swiglu", "gelu"}, pass);
-  }
 
  private:
-  static const char* pass_of_products(const char* pass) {
-    return std::string_view(pass) == "/backward" ? "/input_gradient" : pass;
-  }
-  // A family has one of these. Without figures of it the planner would take it to cost nothing.
-  double of_one(const std::vector<std::string>& names, const char* pass) const {
-    for (const std::string& name : names) {
-      if (seconds_.contains(name + pass)) return of(name + pass);
-    }
-    throw make_error(ErrorKind::kInternal, "no figures of {}{}, nor of what may stand for it",
-                     names.front(), pass);
-  }
-
   std::map<std::string, double> seconds_;
 };
 
@@ -141,37 +125,47 @@ std::vector<StageSeconds> StageModel::stages(const Figures& figures,
   // where they are.
   const double rows = edge_bytes(micro_batch) / tensor / figures.bytes_per_s;
   const double rotation = 2 * rows;
+  const nn::Family& family = nn::find_family(part.family, "a plan");
+  const std::string norm_name(family.norm), activation(family.activation);
+  const double norm_forward = ops.of(norm_name + "/forward");
+  const double norm_input = ops.of(norm_name + "/input_gradient");
   StageSeconds half;  // a block without its MLP
-  half.forward = ops.of_attention_products("/forward") + 2 * ops.norm("/forward") +
+  half.forward = ops.of_attention_products("/forward") + 2 * norm_forward +
                  attention.of("attention/forward") / build.context_size + rotation + 6 * rows;
-  half.input = ops.of_attention_products("/input_gradient") + 2 * ops.norm("/input_gradient") +
+  half.input = ops.of_attention_products("/input_gradient") + 2 * norm_input +
                attention.of("attention/backward") / build.context_size + rotation + 6 * rows;
   half.weight = ops.of_attention_products("/weight_gradient") + 4 * rows;
-  const StageSeconds mlp = {ops.of_mlp_products("/forward") + ops.activation("/forward"),
-                            ops.of_mlp_products("/input_gradient") + ops.activation("/backward"),
-                            ops.of_mlp_products("/weight_gradient")};
+  std::optional<StageSeconds> mlp, expert_mlp;
+  if (ops.has("mlp_up/forward")) {
+    mlp = {ops.of_mlp_products("/forward") + ops.of(activation + "/forward"),
+           ops.of_mlp_products("/input_gradient") + ops.of(activation + "/backward"),
+           ops.of_mlp_products("/weight_gradient")};
+  }
   // Rows of tokens become rows of choices, and these become rows of tokens, each a read and a
   // write.
   const auto& experts = model_->config.experts;
-  const double choices = 4 * rows * static_cast<double>(experts.top_k);
-  const std::int64_t own_experts = experts.num_experts / build.expert_size;
-  const StageSeconds expert_mlp = {
-      ops.of_expert_products("/forward", own_experts) + ops.of("expert_swiglu/forward") + choices,
-      ops.of_expert_products("/input_gradient", own_experts) + ops.of("expert_swiglu/backward") +
-          choices,
-      ops.of_expert_products("/weight_gradient", own_experts)};
+  if (experts.num_experts > 0) {
+    const double choices = 4 * rows * static_cast<double>(experts.top_k);
+    const std::int64_t own = experts.num_experts / build.expert_size;
+    expert_mlp = {
+        ops.of_expert_products("/forward", own) + ops.of("expert_swiglu/forward") + choices,
+        ops.of_expert_products("/input_gradient", own) + ops.of("expert_swiglu/backward") + choices,
+        ops.of_expert_products("/weight_gradient", own)};
+  }
   const StageSeconds embedding = {2 * rows * tensor, 0, 3 * rows * tensor};
-  const StageSeconds norm = {ops.norm("/forward"), ops.norm("/input_gradient"), 2 * rows};
+  const StageSeconds norm = {norm_forward, norm_input, 2 * rows};
   std::vector<StageSeconds> all;
   for (std::size_t i = 0; i < num_stages(); ++i) {
     StageSeconds at = norm;
     if (i == 0) at = embedding;
     if (is_block(i)) {
-      const StageSeconds& other = has_experts(i) ? expert_mlp : mlp;
+      const std::optional<StageSeconds>& own = has_experts(i) ? expert_mlp : mlp;
+      ATOLL_CHECK(own, "the planner has no figures of the MLP of block {}", i);
+      const StageSeconds& other = *own;
       at = {half.forward + other.forward, half.input + other.input, half.weight + other.weight};
       if (build.recompute == nn::RecomputeMode::kFull) at.input += at.forward;
       if (build.recompute == nn::RecomputeMode::kSelective) {
-        at.input += other.forward + ops.norm("/forward");
+        at.input += other.forward + norm_forward;
       }
     }
     if (i + 1 == num_stages()) at = {ops.of("head/loss_and_gradients"), 0, 0};

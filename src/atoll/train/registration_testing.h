@@ -162,7 +162,8 @@ inline nn::Family squared_relu_family() {
                                 std::make_unique<PlainNorm>());
           },
       .norm = "plain_norm",
-      .activation = "squared_relu"};
+      .activation = "squared_relu",
+      .has_gate = false};
 }
 
 }  // namespace atl::train::testing

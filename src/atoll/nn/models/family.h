@@ -22,11 +22,10 @@ struct Family {
   /// these ("rms_norm", "layer_norm"; "swiglu", "gelu"), and refuses a family with others.
   std::string_view norm = "rms_norm";
   std::string_view activation = "swiglu";
+  /// Whether an MLP has two matrices of inputs, one of which is a gate.
+  bool has_gate = true;
   /// Whether its files have the weight of a linear layer as (in, out), as GPT-2's do.
   bool transposed_linears = false;
-
-  /// Whether an MLP has two matrices of inputs, one of which is a gate.
-  bool is_gated() const { return activation == "swiglu"; }
 };
 
 /// The families themselves; each is defined in the file of its name.

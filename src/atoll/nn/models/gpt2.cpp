@@ -177,6 +177,7 @@ Family gpt2_family() {
           .build = build,
           .norm = "layer_norm",
           .activation = "gelu",
+          .has_gate = false,
           .transposed_linears = true};
 }
 

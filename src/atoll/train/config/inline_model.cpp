@@ -7,7 +7,7 @@ namespace atl::train {
 namespace {
 
 std::int64_t default_intermediate_size(const ModelSettings& model) {
-  if (!nn::find_family(model.family, "model.family").is_gated()) return 4 * model.hidden_size;
+  if (!nn::find_family(model.family, "model.family").has_gate) return 4 * model.hidden_size;
   // 8/3: three matrices of SwiGLU then weigh as much as two of 4 x hidden (Shazeer 2020).
   constexpr std::int64_t kMultiple = 32;
   return (8 * model.hidden_size + 3 * kMultiple - 1) / (3 * kMultiple) * kMultiple;
