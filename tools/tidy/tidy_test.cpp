@@ -111,9 +111,9 @@ TEST_F(Tidy, FloorsInsideAFolderAreChecked) {
   write("src/atoll/ops/list.h", "#pragma once\n#include \"atoll/ops/cpu/c.h\"\n");
   write("src/atoll/ops/cpu/c.h", "#pragma once\n#include \"atoll/ops/d.h\"\n");
   write("src/atoll/ops/d.h", "#pragma once\n");
-  write("src/atoll/ops/d.cpp", "#include \"atoll/ops/list.h\"\n");
-  write("src/atoll/ops/d_test.cpp", "#include \"atoll/ops/list.h\"\n");
-  EXPECT_FOUND("src/atoll/ops/d.cpp:1 floor");
+  write("src/atoll/ops/e.cpp", "#include \"atoll/ops/list.h\"\n");
+  write("src/atoll/ops/e_test.cpp", "#include \"atoll/ops/list.h\"\n");
+  EXPECT_FOUND("src/atoll/ops/e.cpp:1 floor");
 }
 
 TEST_F(Tidy, AnEntryOfTheTableThatIsNoFloorIsFound) {
