@@ -60,7 +60,7 @@ TEST_F(Ranks, ACompressedRunGoesOnWithOtherRanksAndIsRefusedByAnotherCodec) {
   // Settings that changed are told before it.
   EXPECT_THAT(plain.err,
               AllOf(HasSubstr("error: "),
-                    HasSubstr("step-00000020: 2 ranks owe each other values of dp.compress = int4"),
+                    HasSubstr("step-00000020: 2 ranks have residuals of dp.compress = int4"),
                     HasSubstr("--dp.compress_owed=fold")));
   const Finished folded =
       run_ranks("run", {"-n", "2", "--train.micro_batch=1", "--dp.compress_owed=fold"});
