@@ -13,7 +13,7 @@ std::vector<BucketCodes> code_pieces(const FlatLayout& layout,
   for (const Bucket& bucket : layout.buckets()) {
     BucketCodes& codes = all.emplace_back();
     std::int64_t byte = 0;
-    std::size_t part = 0;  // whose end comes next
+    std::size_t part = 0;  // the part that ends next
     codes.byte_parts.push_back(0);
     codes.first_of_parts.push_back(0);
     const auto end_parts = [&](std::int64_t at) {

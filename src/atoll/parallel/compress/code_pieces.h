@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the codes of a bucket's elements lie in the bytes that are sent of it.
+// Where the codes of a bucket's elements lie among the bytes that are sent for the bucket.
 
 #include <cstdint>
 #include <functional>
@@ -10,18 +10,19 @@
 
 namespace atl::parallel {
 
-/// So many elements at most are encoded at once, from a place where no part of a rank ends within.
+/// At most kBlockElements elements, which are encoded together. A rank's part never ends within a
+/// piece.
 struct CodePiece {
   std::int64_t begin = 0;  ///< element of the flat vector
-  std::int64_t count = 0;
-  std::int64_t byte = 0;  ///< where its code begins in the bucket's
+  std::int64_t count = 0;  ///< elements
+  std::int64_t byte = 0;   ///< where the code begins among the bytes of the bucket
 };
 
-/// The codes of a bucket: pieces in the order of the flat vector.
+/// The pieces of a bucket, in the order of the flat vector, and where the ranks' parts begin.
 struct BucketCodes {
   std::vector<CodePiece> pieces;
-  std::vector<std::int64_t> byte_parts;     ///< of rank r: [byte_parts[r], byte_parts[r + 1])
-  std::vector<std::size_t> first_of_parts;  ///< piece with which rank r's part begins
+  std::vector<std::int64_t> byte_parts;     ///< bytes of rank r: [byte_parts[r], byte_parts[r + 1])
+  std::vector<std::size_t> first_of_parts;  ///< by rank: the first piece of its part; then the end
 
   std::int64_t bytes() const { return byte_parts.back(); }
   std::int64_t part_bytes(int r) const {
@@ -30,8 +31,9 @@ struct BucketCodes {
   }
 };
 
-/// Pieces are counted from the beginning of each ParamRange, as blocks of gradient norms are, so
-/// that they are the same whatever ranks and buckets there are. `bytes_of(n)`: of n elements.
+/// The pieces of each bucket. As with NormBlock, pieces are counted from the beginning of each
+/// ParamRange, so that they are the same for all numbers of ranks and all sizes of buckets.
+/// bytes_of(n): the bytes of the code of n elements.
 std::vector<BucketCodes> code_pieces(const FlatLayout& layout,
                                      const std::function<std::size_t(std::int64_t)>& bytes_of);
 

@@ -25,7 +25,7 @@ void share_residual(std::span<const std::span<const float>> old, int num_ranks, 
     for (const std::span<const float>& one : old) rest += static_cast<double>(one[i]);
     const auto block = static_cast<std::size_t>(first + static_cast<std::int64_t>(i)) /
                        static_cast<std::size_t>(kBlockElements);
-    const std::size_t number = (me + now - block % now) % now;  // which of the floats is mine
+    const std::size_t number = (me + now - block % now) % now;  // of this rank's float; 0: largest
     for (std::size_t before = 0; before < number; ++before) {
       rest -= static_cast<double>(static_cast<float>(rest));
     }

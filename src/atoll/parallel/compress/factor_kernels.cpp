@@ -8,7 +8,8 @@ namespace atl::parallel {
 
 namespace {
 
-// Whether the sum of all P is finite, this rank's Q beside it, and the sum of all Q beside it.
+// For each matrix, whether these are finite: the sum of all P; that and this rank's Q; the sum of
+// all P and the sum of all Q.
 enum Flags { kP, kOwnQ, kQ, kNumFlags };
 
 }  // namespace

@@ -65,7 +65,7 @@ void OneBitAdam::bind(const Arena& arena) {
   exchange_.bind(arena, held_at_);
 }
 
-// Where pieces lie in the two vectors that AdamW has of its ranges, one after the other.
+// Finds the pieces in AdamW's two moments, in which its ranges lie one after the other.
 void OneBitAdam::find_held() {
   const auto whole = [](const Tensor& all, const Tensor& next) {
     if (!all.defined()) return next;
@@ -107,8 +107,9 @@ std::vector<optim::StateTensor> OneBitAdam::state() const {
   return all;
 }
 
-// Gives all ranks the second moment, and the momentum as signs. What these do not say of a momentum
-// that is not made of signs is its owner's residual; a step later it would have been less by beta1.
+// Gives all ranks the whole second moment, and the momentum as signs. A momentum that was not made
+// from signs leaves a rounding error, which its owner adds to its residual: times beta1, as this
+// step would have multiplied it by beta1.
 void OneBitAdam::share(Run& run) {
   if (!exchange_.is_on_gpu()) {
     encode_own(run);
@@ -146,7 +147,7 @@ void OneBitAdam::encode_own_on_gpu(Run& run) {
   ops::add_scaled(run, mine, static_cast<float>(beta1_), m, exchange_.residual_sums());
 }
 
-// By the host, as it is done once in a run that goes on.
+// The host does it, as it happens once in a resumed run.
 void OneBitAdam::recover_on_gpu() {
   const SignUnits scale = units();
   const HostRead all_m(m_), all_v(v_);
@@ -195,7 +196,8 @@ void OneBitAdam::update_on_gpu(Run& run, const optim::StepArgs& args, Tensor val
                          .decay = static_cast<float>(args.lr * weight_decay_)});
 }
 
-// The mean over ranks of gradients times this is their sum's part of a momentum.
+// The factor of this rank's own gradient in its momentum. Gradients add up to a sum over ranks, but
+// the exchange computes a mean: so the factor has the number of ranks.
 float OneBitAdam::own_share(const optim::StepArgs& args) const {
   return static_cast<float>((1 - beta1_) * args.grad_scale * exchange_.group().size());
 }
@@ -222,7 +224,7 @@ void OneBitAdam::update(Run& run, const optim::StepArgs& args, Tensor values, Te
   apply(run, args, values.data<float>());
 }
 
-// Every rank makes the same update of what all were sent.
+// Every rank makes the same update, from the signs that all ranks have received.
 void OneBitAdam::apply(Run& run, const optim::StepArgs& args, float* values) {
   const SignUnits scale = units();
   const double correction = 1 - std::pow(beta1_, static_cast<double>(args.step));

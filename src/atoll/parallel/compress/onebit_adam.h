@@ -9,37 +9,39 @@
 
 namespace atl::parallel {
 
-/// 1-bit Adam (Tang et al. 2021, arXiv 2102.02888). At first it is AdamW with gradients that were
-/// summed over ranks. From then on the second moment stays as it is and ranks do not sum gradients:
-/// each adds its own to the common momentum, and SignExchange makes the mean of these.
+/// 1-bit Adam (Tang et al. 2021, arXiv 2102.02888). During the warm-up it is AdamW, with gradients
+/// that ranks have summed. After the warm-up the second moment stays fixed, and ranks do not sum
+/// gradients: each rank adds its own gradient to the common momentum, and SignExchange computes the
+/// mean of the ranks' momenta.
 ///
-/// The common momentum is signs, which all ranks have of the last exchange. So its f32 and the
-/// second moment's of the warm-up may be shared (ZeRO 1): a rank has those of its part, and once
-/// the second moment stays, all of it. Where the warm-up ends, the owners of momenta write them as
-/// signs and keep the rest as their residual.
+/// After an exchange every rank has the common momentum, as signs. So ranks can shard AdamW's f32
+/// moments (ZeRO 1): each rank keeps those of its part and, after the warm-up, also the whole
+/// second moment. When the warm-up ends, each rank encodes the momentum of its part as signs and
+/// keeps the rounding error as a residual.
 class OneBitAdam final : public OneBitOptimizer {
  public:
-  /// f32. `ranges` are those of the flat vector that this rank updates while it warms up: all, or
-  /// its part of the layout. `layout`, of all ranks of the group, must outlive this.
+  /// Values must be f32. `ranges`: the ranges of the flat vector that this rank updates during the
+  /// warm-up, all of them or its part of the layout. `layout` is that of all ranks of the group and
+  /// must outlive this. `warmup`: steps.
   OneBitAdam(const optim::OptimizerOptions& options, const FlatLayout& layout,
              std::span<const optim::ParamRange> ranges, int rank, std::int64_t warmup);
 
-  /// Whether gradients are summed. Its first answer that they are not fixes the second moment.
+  /// See OneBitOptimizer. The first call that returns false fixes the second moment.
   bool begin_step(std::int64_t steps_taken) override;
-  /// Off by 0.8% (one standard deviation).
+  /// The estimate has a relative standard deviation of 0.8%.
   double grad_norm(Run& run, const Tensor& grads) override;
   void restored(std::int64_t second_updates, std::int64_t residual_steps) override;
 
   void request(MemoryPlan& plan) override;
   void bind(const Arena& arena) override;
   void init_masters(Run& run, Tensor values) override { adamw_->init_masters(run, values); }
-  /// When gradients were not summed every rank must call it, and `grads` are this rank's own.
+  /// In a step that does not sum gradients every rank must call it, with its own gradients.
   void update(Run& run, const optim::StepArgs& args, Tensor values, Tensor grads) override;
   std::vector<optim::StateTensor> state() const override;
   std::size_t scratch_bytes() const override { return adamw_->scratch_bytes(); }
 
  private:
-  // Where AdamW has the moments of a piece; null: another rank has them.
+  // AdamW's moments of a piece; null: another rank has them.
   struct Held {
     float* m = nullptr;
     float* v = nullptr;
@@ -58,21 +60,21 @@ class OneBitAdam final : public OneBitOptimizer {
     return held_at_[static_cast<std::size_t>(&piece - exchange_.pieces().data())];
   }
   float own_share(const optim::StepArgs& args) const;
-  // The second moments as kernels find them.
+  // The second moments for kernels.
   ops::Placed second() const;
   void update_on_gpu(Run& run, const optim::StepArgs& args, Tensor values, Tensor grads);
   void apply(Run& run, const optim::StepArgs& args, float* values);
 
   std::unique_ptr<optim::Optimizer> adamw_;
   std::int64_t warmup_;
-  bool shares_moments_;                // ranks have parts of AdamW's
-  bool is_restored_ = false;           // the momentum is signs already
-  bool is_shared_ = false;             // the signs of the momentum, and the second moment
-  std::vector<Held> held_;             // of each piece
-  std::vector<std::int64_t> held_at_;  // where these begin in AdamW's moments; -1: nowhere
-  Tensor m_, v_;                       // these moments
+  bool shares_moments_;                // each rank has only its part of AdamW's moments
+  bool is_restored_ = false;           // the momentum in memory was made from signs
+  bool is_shared_ = false;             // all ranks have the signs and the second moment
+  std::vector<Held> held_;             // by piece
+  std::vector<std::int64_t> held_at_;  // by piece: where it begins in m_ and v_; -1: not held
+  Tensor m_, v_;                       // AdamW's moments on this rank, flat
   int second_request_ = -1;
-  Tensor second_;  // with shares_moments_: all of it
+  Tensor second_;  // the whole second moment, with shares_moments_
 };
 
 }  // namespace atl::parallel

@@ -9,28 +9,29 @@
 
 namespace atl::parallel {
 
-/// What stands in the optimizer's place where ranks send signs of momenta instead of gradients. A
-/// step is of one of two kinds: gradients are summed over ranks before the update, as always; or
-/// they are not, and the update exchanges signs.
+/// The optimizer of a run whose ranks exchange signs of momenta instead of gradients. There are two
+/// kinds of steps. In one kind ranks sum gradients before the update, as with other optimizers. In
+/// the other kind they do not, and update() may exchange signs.
 class OneBitOptimizer : public optim::Optimizer {
  public:
+  /// `group`: the data-parallel ranks. To be called before the first step; must outlive this.
   void connect(comm::Group& group) { exchange_.connect(group); }
 
-  /// Begins the step after `steps_taken`; returns whether gradients are summed over ranks in it.
+  /// Begins the step after `steps_taken` steps; returns whether ranks sum gradients in this step.
   virtual bool begin_step(std::int64_t steps_taken) = 0;
-  /// The norm of the sum of gradients in a step that does not sum them: every rank gives its own,
-  /// of the whole flat vector. Measured in a sketch.
+  /// For a step that does not sum gradients: estimates the norm of the sum of all ranks' gradients
+  /// from a sketch. `grads`: this rank's own, the whole flat vector. Every rank must call it.
   virtual double grad_norm(Run& run, const Tensor& grads) = 0;
   /// To be called on all ranks in place of update() when a step is not taken.
   virtual void skip(Run& /*run*/, Tensor /*values*/) {}
-  /// Whether all ranks have the same values, so that a checkpoint can be made of them.
+  /// Whether all ranks have the same values, which a checkpoint needs.
   virtual bool is_together() const { return true; }
 
-  /// How many updates the second moment has; -1: as many as there were steps.
+  /// The number of updates of the second moment so far; -1: one in each step.
   std::int64_t second_updates() const { return second_updates_; }
-  /// Over how many steps the residual is a mean momentum.
+  /// The residual is the error of a momentum that is a mean over so many steps.
   std::int64_t residual_steps() const { return residual_steps_; }
-  /// After the state was read from a checkpoint that says so.
+  /// To be called after the state was read from a checkpoint, with the two numbers it holds.
   virtual void restored(std::int64_t second_updates, std::int64_t residual_steps) {
     second_updates_ = second_updates;
     residual_steps_ = residual_steps;

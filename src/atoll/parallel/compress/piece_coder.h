@@ -10,12 +10,12 @@
 
 namespace atl::parallel {
 
-/// Encodes and decodes pieces of a flat vector in blocks with a scale, as compress::encode_residual
-/// and decode_residual do: of a CPU's memory with its threads, of a GPU's with kernels
-/// (ops/codes/codes.h), in the same bytes. Between GPUs only codes move.
+/// Encodes and decodes pieces of a flat vector, in blocks that have a scale each, as
+/// compress::encode_residual and decode_residual do. Threads work in a CPU's memory and kernels
+/// (ops/codes/codes.h) in a GPU's, with the same bytes. So ranks with GPUs exchange only codes.
 class PieceCoder {
  public:
-  /// `codec`: int4 or int8. `layout` must outlive this.
+  /// `codec`: "int4" or "int8". `layout` must outlive this.
   PieceCoder(const FlatLayout& layout, const std::string& codec);
 
   const std::vector<BucketCodes>& buckets() const { return codes_; }
@@ -27,35 +27,36 @@ class PieceCoder {
   struct Pieces {
     std::size_t bucket = 0, first = 0, end = 0;
   };
-  /// All of a bucket, and those of a rank's part.
+  /// All pieces of a bucket, and the pieces of a rank's part of it.
   Pieces all(std::size_t bucket) const { return {bucket, 0, codes_[bucket].pieces.size()}; }
   Pieces part(std::size_t bucket, std::size_t rank) const {
     const std::vector<std::size_t>& firsts = codes_[bucket].first_of_parts;
     return {bucket, firsts[rank], firsts[rank + 1]};
   }
 
-  /// What is encoded of element e: x[e - x_first] and its residual, or less `minus` of it.
+  /// The values to encode. For element e of the flat vector: x[e - x_first] + residual[e], or
+  /// x[e - x_first] - minus[e].
   struct Values {
     Tensor x;
     std::int64_t x_first = 0;
-    Tensor residual;  ///< of the whole flat vector; undefined: there is no residual, what is not
-                      ///< said is lost
+    Tensor residual;  ///< of the whole flat vector; becomes the rounding errors. Undefined: those
+                      ///< are lost
     Tensor
-        minus;  ///< of the whole flat vector; undefined: nothing is taken away. Not with `residual`
+        minus;  ///< of the whole flat vector; undefined: nothing is subtracted. Not with `residual`
   };
-  /// Writes the pieces' codes to their places among the bucket's.
+  /// Writes the codes of the pieces to their places in `codes`, the bytes of the bucket.
   void encode(Run& run, const Pieces& pieces, const Values& values, const Tensor& codes) const;
 
-  /// Sums of codes: to[e - to_first] of element e.
+  /// Decodes the codes of several sources: to[e - to_first] becomes the sum for element e.
   struct Sum {
-    Tensor codes;
-    std::int64_t byte_first = 0;    ///< the place among the bucket's codes of the first source's
-    std::int64_t sources = 1;       ///< in whose order it is made
-    std::int64_t source_bytes = 0;  ///< from one source's to the next one's
-    bool adds = false;              ///< to what is there
+    Tensor codes;                   ///< of one source after the other
+    std::int64_t byte_first = 0;    ///< codes[0] of a source is this byte of the bucket
+    std::int64_t sources = 1;       ///< ranks that have sent codes; summed in this order
+    std::int64_t source_bytes = 0;  ///< bytes of each source in `codes`
+    bool adds = false;              ///< to the content of `to`
     Tensor to;
     std::int64_t to_first = 0;
-    bool alone = false;  ///< not in the run's threads
+    bool alone = false;  ///< on this thread, without the run's threads
   };
   void decode(Run& run, const Pieces& pieces, const Sum& sum) const;
 
@@ -65,7 +66,7 @@ class PieceCoder {
   int bits_;
   std::unique_ptr<compress::Codec> codec_;
   std::vector<BucketCodes> codes_;
-  std::vector<std::int64_t> rows_;  // of each bucket's first piece in the table, and of the end
+  std::vector<std::int64_t> rows_;  // by bucket: its first row in the table; then the end
   int table_request_ = -1;
   Tensor table_;  // (pieces, ops::kPieceColumns), for kernels
 };

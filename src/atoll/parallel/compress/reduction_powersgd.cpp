@@ -1,8 +1,8 @@
-// PowerSGD (Vogels et al. 2019, arXiv 1905.13727): of each matrix M, what ranks sum is P = M Q and,
-// when P's columns are orthogonal, Q = M^T P; the sum of all M is then P Q^T, as far as two factors
-// of low rank can say it. Q begins the next step, so that steps are iterations of a power method.
-// What a rank's own two factors leave of its M is its residual. Vectors, embeddings, and matrices
-// that factors would not make smaller are summed as they are.
+// PowerSGD (Vogels et al. 2019, arXiv 1905.13727). For each gradient matrix M, ranks sum P = M Q,
+// make the columns of P orthonormal, and then sum Q = M^T P. The sum of all M is about P Q^T, as
+// well as two factors of low rank can approximate it. The next step begins with this Q, so that
+// steps are iterations of a power method. A rank's residual is M - P Q^T, with its own M and Q.
+// Vectors, embeddings, and matrices that factors would not make smaller are summed uncompressed.
 
 #include <algorithm>
 #include <array>
@@ -20,36 +20,36 @@ namespace atl::parallel {
 
 namespace {
 
-constexpr std::int64_t kSmallElements = 1 << 14;  // that go with the factors, not by themselves
-constexpr std::int64_t kGridElements = 256;       // that round_residual() gets at once
-constexpr float kEpsilon = 1e-20F;                // a column of zeros stays one
+constexpr std::int64_t kSmallElements = 1 << 14;  // stretches up to this size are sent with P
+constexpr std::int64_t kGridElements = 256;       // that round_residual() rounds together
+constexpr float kEpsilon = 1e-20F;                // keeps a column of zeros zero
 
 struct Matrix {
   std::int64_t begin = 0;  // in the flat vector
   std::int64_t rows = 0, cols = 0;
   std::int64_t residual_at = 0;  // in the vector of the residual
-  std::int64_t p_at = 0;         // of P^T, (r, rows), in a bucket's packed vector
-  std::int64_t q_at = 0;         // of Q^T, (r, cols), in the vector of all Q
+  std::int64_t p_at = 0;         // P^T, (r, rows), in the packed vector of its bucket
+  std::int64_t q_at = 0;         // Q^T, (r, cols), in the vector of all Q
   std::int64_t number = 0;
-  bool is_finite = true;  // in this step
+  bool is_finite = true;  // the sum of all P, in this step
 };
 
 struct Stretch {
   std::int64_t begin = 0, count = 0;  // in the flat vector
-  std::int64_t packed_at = -1;        // -1: summed where it is
+  std::int64_t packed_at = -1;        // in the packed vector; -1: not packed, summed in place
 };
 
 struct BucketParts {
   std::vector<Matrix> matrices;
   std::vector<Stretch> plain;
-  std::int64_t packed = 0;              // elements of the first sum: small stretches, then P
-  std::int64_t q_begin = 0, q_end = 0;  // of its matrices in the vector of all Q
+  std::int64_t packed = 0;              // elements of the packed vector: small stretches, then P
+  std::int64_t q_begin = 0, q_end = 0;  // Q of these matrices in the vector of all Q
   int request = -1;
   Tensor sum;
   std::vector<comm::Work> in_place;
 };
 
-// The dot product in double, over columns in a fixed order.
+// The dot product as eight interleaved sums in double, added in a fixed order.
 double dot(const float* a, const float* b, std::int64_t n) {
   std::array<double, 8> columns = {};
   std::int64_t i = 0;
@@ -210,7 +210,7 @@ class PowerSgd final : public CompressedReduction {
     for (const BucketParts& parts : buckets_) {
       for (const Matrix& matrix : parts.matrices) {
         const std::int64_t end = matrix.residual_at + matrix.rows * matrix.cols;
-        // Neighbours are one piece.
+        // Matrices that touch are one piece.
         if (!all.empty() && all.back().begin + all.back().tensor.num_elements() == matrix.begin) {
           const std::int64_t begin = matrix.residual_at - all.back().tensor.num_elements();
           all.back().tensor = residual_memory_.rows(begin, end);
@@ -268,7 +268,7 @@ class PowerSgd final : public CompressedReduction {
 
   // The first Q: the same on all ranks.
   void draw(const Matrix& matrix) {
-    // No parameter has so large a number.
+    // Larger than any parameter's number, so that no initial values come from the same stream.
     const auto number = std::uint64_t{1} << 40 | static_cast<std::uint64_t>(matrix.number);
     const RngStream stream(0, RngPurpose::kInit, number);
     const Tensor q = q_.rows(matrix.q_at, matrix.q_at + r_ * matrix.cols);
@@ -295,7 +295,8 @@ class PowerSgd final : public CompressedReduction {
     });
   }
 
-  // With the sum of all P: this rank's Q, and what the two leave of m.
+  // p is the sum of all P. Makes it orthonormal, computes this rank's Q, and keeps m - P Q^T as the
+  // residual.
   void leave_residual(Run& run, Matrix& matrix, const float* m, float* p) {
     float* q = q_sum_.data<float>() + matrix.q_at;
     matrix.is_finite = all_finite(p, r_ * matrix.rows);

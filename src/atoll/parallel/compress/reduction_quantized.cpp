@@ -1,6 +1,7 @@
-// Sums of gradients that travel in 4 or 8 bits, as LoCo (Xie et al. 2024) and SDP4Bit (Jia et al.
-// 2024) have them: each rank encodes its gradients by blocks, and its residual with them; every
-// rank gets the codes of its part from all others, and sums in f32 in the order of ranks.
+// Sums gradients that ranks send in 4 or 8 bits an element (LoCo, Xie et al. 2024; SDP4Bit, Jia et
+// al. 2024). Each rank adds its residual to its gradients and encodes the sum by blocks. An
+// all-to-all brings each rank the codes of its part from all ranks; the rank decodes them and sums
+// in f32, in the order of ranks.
 
 #include "atoll/parallel/compress/piece_coder.h"
 #include "atoll/parallel/compress/reductions.h"

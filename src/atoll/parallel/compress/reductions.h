@@ -1,6 +1,6 @@
 #pragma once
 
-// One function for each file with a CompressedReduction; make_reduction.cpp chooses.
+// Makes each kind of CompressedReduction, one kind a file; make_reduction.cpp chooses among them.
 
 #include <memory>
 

@@ -14,15 +14,16 @@ namespace atl::parallel {
 namespace {
 
 constexpr std::size_t kScaleBytes = sizeof(float);
-constexpr std::size_t kGridElements = 256;  // that round_residual() gets at once
+constexpr std::size_t kGridElements = 256;  // that round_residual() rounds together
 
 std::size_t code_bytes(std::int64_t elements) {
   return kScaleBytes + static_cast<std::size_t>((elements + 7) / 8);
 }
 
-using Values = std::array<float, kBlockElements>;  // of a piece
+using Values = std::array<float, kBlockElements>;  // of one piece
 
-// The sum of magnitudes, over columns in a fixed order: a loop that vectors can take.
+// The sum of magnitudes as eight interleaved sums in double, added in a fixed order: compilers can
+// vectorize this loop.
 double sum_of_magnitudes(std::span<const float> x) {
   std::array<double, 8> columns = {};
   std::size_t i = 0;
@@ -35,7 +36,7 @@ double sum_of_magnitudes(std::span<const float> x) {
   return sum;
 }
 
-// Sets the bits of negative values, after the scale.
+// Writes the scale, then a bit for each element: 1 where it is negative.
 void write_code(float scale, std::span<const float> x, std::byte* out) {
   std::memcpy(out, &scale, kScaleBytes);
   std::byte* bits = out + kScaleBytes;
@@ -47,7 +48,7 @@ void write_code(float scale, std::span<const float> x, std::byte* out) {
 
 static_assert(kBlockElements <= ops::kSignPiece);
 
-// In the order of rows in each column: a GPU's blocks of rows have other last bits.
+// Each sum adds its elements in their order. A GPU sums blocks of rows first: its last bits differ.
 void sketch_on_host(Run& run, const Tensor& grads, std::span<float> sketch) {
   const std::int64_t n = grads.num_elements(), numbers = std::ssize(sketch);
   const float* g = grads.data<float>();
@@ -102,7 +103,8 @@ void encode_signs(std::span<float> momenta, const float* v, const SignUnits& uni
   }
 }
 
-// A momentum is a rounded product, so that its quotient is within two steps of the scale.
+// A momentum is the rounded product of scale and unit, so its quotient by the unit is at most two
+// neighbouring floats away from the scale. The loop tries these floats.
 void recover_signs(std::span<const float> momenta, const float* v, const SignUnits& units,
                    std::byte* out) {
   std::size_t first = 0;
@@ -275,7 +277,7 @@ void SignExchange::sum_received(Run& run, const SignUnits& units, const Moments&
 
 std::vector<optim::StateTensor> SignExchange::state() const {
   std::vector<optim::StateTensor> all = {{residual_name(static_cast<int>(rank_)), 0, residual_}};
-  // Pieces that touch are one.
+  // Pieces that touch become one StateTensor.
   std::int64_t first = 0, end = -1;
   for (const SignPiece& piece : owned()) {
     if (piece.begin != end) {

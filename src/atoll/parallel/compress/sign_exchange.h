@@ -1,6 +1,6 @@
 #pragma once
 
-// A mean over ranks of which each sends a bit an element, and what the bits do not say.
+// A mean over ranks with one bit an element on the wire, and with error feedback.
 
 #include <cmath>
 #include <cstdint>
@@ -17,24 +17,25 @@
 
 namespace atl::parallel {
 
-/// The name of the vector of owners' residuals in a checkpoint: each element is its owner's.
+/// The name in checkpoints of the vector of the owners' residuals. Each rank holds the elements
+/// that it owns.
 inline constexpr const char* kResidualSum = "owed_sum";
 
 using ops::SignUnits;
-/// Those of a second moment after so many updates.
+/// The units of a second moment after `updates` updates of it, with its bias correction.
 SignUnits sign_units(double beta2, double eps, std::int64_t updates);
 
-/// At most kBlockElements elements whose signs have one scale, from a place where no part of a rank
-/// ends within.
+/// At most kBlockElements elements, whose signs have one scale. A rank's part never ends within a
+/// piece.
 struct SignPiece {
   std::int64_t begin = 0;  ///< element of the flat vector
   std::int64_t count = 0;
-  std::int64_t byte = 0;   ///< where its code begins
-  std::int64_t owned = 0;  ///< where its elements begin among those of its owner
+  std::int64_t byte = 0;   ///< where its code begins among all codes
+  std::int64_t owned = 0;  ///< where its elements begin among all elements of its owner
   bool decay = false;      ///< Does weight decay apply?
 };
 
-/// The signs of a piece times their scale.
+/// The decoded values of a piece: element i is its sign times the scale.
 class Signs {
  public:
   explicit Signs(const std::byte* code) : bits_(code + sizeof(float)) {
@@ -50,68 +51,74 @@ class Signs {
   float scale_ = 0;
 };
 
-/// Writes momenta as their mean magnitude and signs, in `units` of the second moment `v`, and
-/// leaves of each what they do not say (compress::round_residual). `v` 0 masks an element: it never
-/// had a gradient. `out`: 4 bytes, and a bit an element.
+/// Encodes momenta, divided by units.of(v), as their signs and their mean magnitude. Overwrites
+/// each momentum with its rounding error, rounded by compress::round_residual. An element whose
+/// second moment `v` is 0 never had a gradient: it is left out of the mean, and its error is 0.
+/// `out`: 4 bytes of scale and a bit an element.
 void encode_signs(std::span<float> momenta, const float* v, const SignUnits& units, std::byte* out);
 
-/// Writes momenta that were made from signs, as Signs times units.of(v), as the signs that give
-/// these bits again.
+/// Encodes momenta that were made from signs, each as its value of Signs times units.of(v). The
+/// result decodes to exactly the same bits.
 void recover_signs(std::span<const float> momenta, const float* v, const SignUnits& units,
                    std::byte* out);
 
-/// The mean over ranks with error feedback both ways (Tang et al. 2021, arXiv 2102.02888, section
-/// 4): each rank sends the signs of all elements to the ranks that own them, and an owner those of
-/// the mean to all. Both keep what their signs do not say. Owners have the parts of the layout's
-/// buckets, as in ZeRO. A rank sends 2 (N - 1)/N bits an element, and 4 bytes for each piece.
+/// A mean over ranks with error feedback at both ends (Tang et al. 2021, arXiv 2102.02888, section
+/// 4). Each rank sends the signs of all elements to the ranks that own them; each owner computes
+/// the mean, and sends its signs to all ranks. Both keep their rounding errors as residuals. A rank
+/// owns its part of each bucket of the layout, as with ZeRO. Each of N ranks sends 2 (N - 1)/N
+/// times the size of all codes: a bit an element and 4 bytes a piece.
 class SignExchange {
  public:
-  /// f32. `layout`, of the ranks of a group, must outlive this.
+  /// Values must be f32. `layout` is that of the ranks of the group and must outlive this. `rank`:
+  /// this rank.
   SignExchange(const FlatLayout& layout, int rank);
 
   void request(MemoryPlan& plan);
-  /// `held`: of each piece, where its moments begin among those that this rank has; -1: it has
-  /// not. Empty: moments are of the whole flat vector.
+  /// held[i]: where the moments of piece i begin among the moments that this rank has; -1: it has
+  /// none of them. Empty: this rank has the moments of the whole flat vector.
   void bind(const Arena& arena, std::span<const std::int64_t> held = {});
   void connect(comm::Group& group) { group_ = &group; }
   comm::Group& group() const;
 
-  /// In the order of owners, and for each in that of the flat vector.
+  /// All pieces: by owner, and for each owner in the order of the flat vector.
   std::span<const SignPiece> pieces() const { return pieces_; }
-  /// Those of this rank.
+  /// The pieces that this rank owns.
   std::span<const SignPiece> owned() const;
-  /// Where a piece's code lies: of this rank's own values, and after average() of the mean.
+  /// The code of a piece: after average() that of the mean. Only in a CPU's memory.
   std::byte* code(const SignPiece& piece) const {
     return static_cast<std::byte*>(sent_.raw()) + piece.byte;
   }
   Signs signs(const SignPiece& piece) const { return Signs(code(piece)); }
-  /// The residual of a piece on this rank, and the residual of the owner of one.
+  /// A piece of this rank's residual as a sender, and, for a piece that this rank owns, of its
+  /// residual as the owner. Only in a CPU's memory.
   std::span<float> residual(const SignPiece& piece) const;
   std::span<float> residual_sum(const SignPiece& piece) const;
 
-  /// The second moments of a piece.
+  /// Returns the second moments of a piece.
   using Moments = std::function<const float*(const SignPiece& piece)>;
-  /// Adds what this rank has of a piece to its residual. signs(piece) are still the last.
+  /// Adds this rank's values of a piece to its residual. signs(piece) are still those of the last
+  /// exchange.
   using Add = std::function<void(const SignPiece& piece, std::span<float> residual)>;
-  /// Makes signs() the mean over ranks of what `add` has added, and of the residual, times
-  /// `residual_share`. Every rank must call it.
+  /// Computes the mean over ranks of the values that `add` adds to the residual, which is
+  /// multiplied by `residual_share` first. signs() are then the signs of the mean, on all ranks.
+  /// Every rank must call it; returns when the exchange is done.
   void average(Run& run, const SignUnits& units, const Moments& moments, float residual_share,
                const Add& add);
-  /// The same of a GPU's memory, with kernels: `added` says what is added, v, units and
-  /// residual_share.
+  /// The same in a GPU's memory, with kernels. `added` says which values are added
+  /// (EncodeSigns::adds), and has their tensors, v, units and residual_share.
   void average(Run& run, ops::EncodeSigns added);
-  /// Whether memory is a GPU's.
+  /// Whether the memory is a GPU's.
   bool is_on_gpu() const { return is_on_gpu_; }
-  /// For ops/codes/signs.h: all pieces or those of this rank, their codes, and the residual of
-  /// each.
+  /// For ops/codes/signs.h: the tables of all pieces and of the pieces that this rank owns, the
+  /// codes of all pieces, and this rank's residual as the owner.
   Tensor table() const { return table_; }
   Tensor owned_table() const;
   Tensor codes() const { return sent_; }
   ops::Placed residual_sums() const { return {residual_sum_, ops::kSignOwned}; }
-  /// Gives all ranks the codes of the pieces that each owns. Every rank must call it.
+  /// All-gathers the codes from the owners of the pieces. Every rank must call it.
   void gather();
 
-  /// What a checkpoint holds of it.
+  /// Both residuals of this rank, for checkpoints.
   std::vector<optim::StateTensor> state() const;
 
  private:
@@ -121,9 +128,9 @@ class SignExchange {
   std::size_t rank_;
   comm::Group* group_ = nullptr;
   std::vector<SignPiece> pieces_;
-  std::vector<std::size_t> piece_parts_;  // of rank r: pieces [r, r + 1)
+  std::vector<std::size_t> piece_parts_;  // rank r owns [piece_parts_[r], piece_parts_[r + 1])
   std::vector<std::int64_t> byte_parts_, received_parts_;
-  std::int64_t num_owned_ = 0;  // elements
+  std::int64_t num_owned_ = 0;  // elements that this rank owns
   bool is_on_gpu_ = false;
   int table_request_ = -1;
   Tensor table_;  // (pieces, ops::kSignColumns)
@@ -132,9 +139,10 @@ class SignExchange {
   Tensor sent_, received_;
 };
 
-/// The norm of the sum over a group's ranks of `grads` (each rank's own, f32), from a sum of
-/// sketches of so many numbers, a multiple of 64 (Charikar et al. 2002): off by 1/sqrt(2 numbers)
-/// of it (one standard deviation). Infinite or NaN when an element is. Every rank must call it.
+/// Estimates the norm of the sum over a group's ranks of `grads` (each rank's own, f32, flat), from
+/// the sum of the ranks' sketches of `numbers` numbers, a multiple of 64 (Charikar et al. 2002).
+/// The relative standard deviation is 1/sqrt(2 numbers). Infinite or NaN when an element is. Every
+/// rank must call it.
 double sketched_norm(Run& run, comm::Group& group, const Tensor& grads, std::int64_t numbers);
 
 }  // namespace atl::parallel

@@ -7,34 +7,37 @@
 
 namespace atl::parallel {
 
-/// Updated values that travel as 4-bit differences (SDP4Bit, Jia et al. 2024). Each rank updates
-/// masters, its part of the values. What all ranks compute with is published values, the same bits
-/// everywhere: a step adds to them the decoded difference of masters to published values. What a
-/// difference leaves is part of the next one, so that published values follow masters and no error
-/// adds up.
+/// Sends updated values as 4-bit differences (SDP4Bit, Jia et al. 2024). Each rank updates masters,
+/// the exact values of its part. Passes read the published values, which have the same bits on all
+/// ranks. In each step every rank encodes the difference of its masters to the published values,
+/// and all ranks add the decoded differences to the published values. The rounding error of a
+/// difference is part of the next difference. So published values follow the masters, and errors do
+/// not add up.
 class WeightDifferences {
  public:
-  /// `layout` must outlive this; `rank` of layout.num_ranks().
+  /// `layout` must outlive this. `rank`: this rank, less than layout.num_ranks().
   WeightDifferences(const FlatLayout& layout, int rank);
 
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
 
-  /// f32, of the whole flat vector.
+  /// The published values: f32, the whole flat vector.
   Tensor published() const { return published_; }
-  /// This rank's parts of all buckets, in order: (share).
+  /// The masters: f32, this rank's parts of all buckets in order, of shape (share).
   Tensor masters() const { return masters_; }
-  /// Makes the masters this rank's part of the published values: when these were filled.
+  /// Copies this rank's part of the published values to the masters. To be called after the
+  /// published values were filled.
   void take_masters();
 
-  /// Encodes the differences of a bucket, and begins to send them. `group` are the ranks of the
-  /// layout.
+  /// Encodes the differences of this rank's part of a bucket, and begins to gather those of all
+  /// ranks. `group`: the ranks of the layout.
   comm::Work start(Run& run, comm::Group& group, std::size_t bucket);
-  /// Adds a bucket's differences to the published values, once that Work is done. `alone`: not in
-  /// the threads of the stream that start() had.
+  /// To be called when the Work of start() is done: adds the differences of a bucket to the
+  /// published values. `alone`: on this thread, without the threads of the stream that start() was
+  /// given.
   void apply(std::size_t bucket, bool alone);
 
-  /// What a checkpoint holds of it; values are the masters.
+  /// The published values, for checkpoints, which hold the masters as the values of the model.
   std::vector<optim::StateTensor> state() const;
 
  private:
@@ -42,9 +45,9 @@ class WeightDifferences {
   std::size_t rank_;
   PieceCoder coder_;
   Stream* stream_ = nullptr;
-  std::vector<std::int64_t> master_at_;  // of each bucket's part
+  std::vector<std::int64_t> master_at_;  // by bucket: where its part begins in masters_
   std::vector<int> code_requests_;
-  std::vector<Tensor> sent_;  // codes of each bucket
+  std::vector<Tensor> sent_;  // by bucket: the codes of all ranks
   int published_request_ = -1, masters_request_ = -1;
   Tensor published_, masters_;
 };

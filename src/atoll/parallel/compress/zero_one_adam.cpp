@@ -38,7 +38,7 @@ ZeroOneAdam::ZeroOneAdam(const optim::OptimizerOptions& options, const FlatLayou
               schedule.max_local);
 }
 
-// A second moment that was found in a plain checkpoint has an update of each step.
+// The second moment of a plain checkpoint was updated in each step.
 bool ZeroOneAdam::begin_step(std::int64_t steps_taken) {
   if (second_updates_ < 0) second_updates_ = steps_taken;
   sums_ = is_together() && (second_updates_ == 0 || schedule_.updates_second(steps_taken));
@@ -72,7 +72,7 @@ std::vector<optim::StateTensor> ZeroOneAdam::state() const {
 
 void ZeroOneAdam::update(Run& run, const optim::StepArgs& args, Tensor values, Tensor grads) {
   if (sums_) return update_dense(run, args, values, grads);
-  const bool stays = args.step > schedule_.warmup;  // the second moment
+  const bool stays = args.step > schedule_.warmup;  // the second moment is fixed
   if (local_steps_ == 0) wanted_steps_ = stays ? schedule_.local_steps(args.lr / peak_lr_) : 1;
   step_alone(run, args, values, grads);
   if (local_steps_ >= wanted_steps_ || args.step >= schedule_.last_step) meet(run, values);
@@ -82,7 +82,8 @@ void ZeroOneAdam::skip(Run& run, Tensor values) {
   if (!is_together()) meet(run, values);
 }
 
-// AdamW (Loshchilov & Hutter 2019), with as many updates of the second moment as there were.
+// AdamW (Loshchilov & Hutter 2019). The bias correction of the second moment counts its updates,
+// not steps.
 void ZeroOneAdam::update_dense(Run& run, const optim::StepArgs& args, const Tensor& all_values,
                                const Tensor& all_grads) {
   ++second_updates_;
@@ -117,7 +118,7 @@ void ZeroOneAdam::update_dense(Run& run, const optim::StepArgs& args, const Tens
   });
 }
 
-// Elements whose second moment is 0 never had a gradient, and stay.
+// A local step. Elements whose second moment is 0 never had a gradient, and do not move.
 void ZeroOneAdam::step_alone(Run& run, const optim::StepArgs& args, const Tensor& values,
                              const Tensor& grads) {
   const bool is_first = local_steps_ == 0;
@@ -135,7 +136,8 @@ void ZeroOneAdam::step_alone(Run& run, const optim::StepArgs& args, const Tensor
   ++local_steps_;
 }
 
-// The mean over ranks of gradients times this is their sum's part of a momentum.
+// The factor of this rank's own gradient in its momentum. Gradients add up to a sum over ranks, but
+// the exchange computes a mean: so the factor has the number of ranks.
 float ZeroOneAdam::own_share(const optim::StepArgs& args) const {
   return static_cast<float>((1 - beta1_) * args.grad_scale * exchange_.group().size());
 }
@@ -178,8 +180,8 @@ void ZeroOneAdam::step_on_host(Run& run, const optim::StepArgs& args, float* val
   });
 }
 
-// How far each came, as a mean momentum. The residual is of a mean over as many steps as ranks had
-// before.
+// The exchange takes each rank's move as a mean momentum over its local steps. The residual is the
+// error of such a mean over the previous number of local steps, so it is scaled to this number.
 void ZeroOneAdam::meet(Run& run, const Tensor& values) {
   const auto residual_share =
       static_cast<float>(static_cast<double>(residual_steps_) / static_cast<double>(local_steps_));
@@ -225,7 +227,7 @@ void ZeroOneAdam::meet_on_host(Run& run, float* values, float residual_share) {
       [&](const SignPiece& piece, std::span<float> residual) {
         for (std::size_t j = 0; j < residual.size(); ++j) {
           const std::size_t i = static_cast<std::size_t>(piece.begin) + j;
-          // A learning rate of 0 moves nothing.
+          // With a learning rate of 0 nothing moved: the momentum itself is exchanged.
           residual[j] +=
               moved > 0 ? (anchor[i] - values[i]) * per_moved * scale.of(all_v[i]) : m[i];
         }

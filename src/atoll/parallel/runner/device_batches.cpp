@@ -9,7 +9,7 @@ namespace atl::parallel {
 
 namespace {
 
-// Every tensor of a batch, where it is defined.
+// The tensors of a batch; some may be undefined.
 constexpr Tensor Batch::*kTensors[] = {&Batch::tokens, &Batch::targets, &Batch::positions,
                                        &Batch::sequence_positions};
 

@@ -11,17 +11,18 @@
 
 namespace atl::parallel {
 
-/// The micro-batches of one call as a GPU's kernels read them. Batches come in memory of the host,
-/// which whoever made them uses again: so they go through page-locked memory of two slots in turn,
-/// whose last copy is waited for before a slot is written again.
+/// Copies micro-batches from the host to a GPU. The caller may change the host memory of its
+/// batches as soon as the call returns: copies go through two page-locked buffers in turn. A call
+/// waits until the last copy from its buffer has ended.
 class DeviceBatches {
  public:
-  /// The same batches, on the stream's device. On a CPU they are `batches` themselves. Elsewhere
-  /// their tokens, targets and positions are checked, since kernels do not, and copies are queued:
-  /// what is returned is valid until the next call. Throws Error(kDamaged) as ops on a CPU do for a
-  /// token or target outside [0, vocab_size) and for positions that cannot be: of documents, or,
-  /// where `cached` rows are in a cache that the batches continue, of the rows behind those. Of
-  /// parts of sequences that ranks share, the positions of the whole ones are checked.
+  /// Returns the same batches on the stream's device. On a CPU these are `batches` themselves. For
+  /// a GPU this checks tokens, targets and positions, since kernels do not, and queues copies; the
+  /// result is valid until the next call. `cached`: the batches continue a cache of so many
+  /// positions. `are_parts`: this rank has a part of each sequence (context parallel), so
+  /// Batch::sequence_positions are checked. Throws Error(kDamaged), as ops on a CPU do, for a token
+  /// or target outside [0, vocab_size) or impossible positions of documents; Error(kInternal) for
+  /// positions that do not continue the cache.
   std::span<const Batch> on_device(Run& run, std::span<const Batch> batches,
                                    std::int64_t vocab_size, std::optional<std::int64_t> cached = {},
                                    bool are_parts = false);

@@ -11,32 +11,35 @@
 
 namespace atl::parallel {
 
-/// The work of a micro-batch on a GPU as a graph: what the host queues once is then launched by one
-/// call. That pays where kernels are so short that the host cannot queue them fast enough.
+/// Runs the passes of a micro-batch on a GPU as a graph: the host queues the kernels once, and then
+/// launches all of them with one call. That helps where kernels are so short that the host cannot
+/// queue them fast enough.
 class PassGraphs {
  public:
-  /// Queues forward and backward of `batch`, whose tensors are on the device, as queue(run) does.
-  /// `begins`: this is a step's first micro-batch, whose gradients begin at zero. The first of its
-  /// kind is queued as it is, so that whatever is made at first use is made; the second is captured
-  /// and launched; from the third on the graph is launched, for the run's seed, step, first_sample
-  /// and loss_scale. queue(run) must queue the same work at each call. Throws what it throws.
+  /// Runs forward and backward of `batch`, whose tensors are on the device; queue(run) queues this
+  /// work. `begins`: whether this is the first micro-batch of a step, which sets gradients to zero;
+  /// such micro-batches have a graph of their own. The first call of each kind only queues the
+  /// work, since some resources are made at their first use. The second call captures a graph and
+  /// launches it; later calls launch that graph, with the seed, step, loss_scale and first_sample
+  /// of the call. When the addresses of the batch's tensors change, the calls count from the first
+  /// again. queue(run) must queue the same work at each call. Throws what queue(run) throws.
   void run(const Run& run, const Batch& batch, bool begins,
            const std::function<void(Run& run)>& queue);
 
-  /// How many were captured.
+  /// The number of graphs that are captured now.
   std::size_t num_captured() const;
 
  private:
   struct Captured {
-    std::unique_ptr<ops::StepRecord> record;  // memory that the graph's kernels read
+    std::unique_ptr<ops::StepRecord> record;  // kernels of the graph read it
     std::unique_ptr<cuda::KernelGraph> graph;
   };
   using Addresses = std::array<const void*, 4>;
 
   static Captured capture(Run run, const std::function<void(Run& run)>& queue);
 
-  Addresses addresses_ = {};  // of a batch's tensors, which kernels keep
-  std::map<bool, Captured> graphs_;
+  Addresses addresses_ = {};         // of the batch's tensors: captured kernels have them
+  std::map<bool, Captured> graphs_;  // by `begins`
 };
 
 }  // namespace atl::parallel

@@ -13,7 +13,7 @@ namespace atl::parallel {
 
 namespace {
 
-// The table of an embedding, which it shows first.
+// Finds the first parameter that a layer visits: for an embedding, its table.
 class FirstParam final : public nn::ParamVisitor {
  public:
   void param(nn::Param& param) override {
@@ -38,7 +38,7 @@ PipelinePart::PipelinePart(nn::Model& model, const PipelineOptions& options, std
   bubble_ = simulate_pipeline(pipeline_, lists_, costs).bubble();
   FirstParam table;
   model.stages.front()->visit(table);
-  // What is frozen has no gradient that two ranks would have to sum.
+  // A frozen table has no gradient, so the two ranks have nothing to sum.
   is_tied_ = model.config.tie_embeddings && head_rank() != 0 && !table.first->frozen;
   if (is_tied_ && (options.rank == 0 || options.rank == head_rank())) tied_ = table.first;
   keep_stages(model, pipeline_, options.rank);
@@ -80,7 +80,7 @@ void PipelinePart::count_blocks(const FlatLayout& layout) {
   for (const std::int64_t count : counts) parts_.push_back(parts_.back() + 2 * count);
 }
 
-// The data-parallel ranks have different micro-batches, and sum what both ends have after this.
+// Runs before the data-parallel ranks, which have different micro-batches, sum this gradient.
 void PipelinePart::sum_tied() {
   ATOLL_CHECK(ends_ != nullptr, "not connected");
   ends_->all_reduce(tied_->grad.reshaped({tied_->grad.num_elements()}));
@@ -90,7 +90,8 @@ double PipelinePart::grad_norm(Run& run, ParamStore& store) {
   if (parts_.empty()) count_blocks(store.layout());
   const std::vector<double> squares = store.squares_of_blocks(run);
   ATOLL_CHECK_EQ(squares.size(), params_.size());
-  // Of all ranks, then in the order of the whole model's parameters: as one rank adds them up.
+  // Gathers (Param::number, squares) of the blocks of all ranks, and adds the squares in the order
+  // of the whole model's parameters, as a single rank would.
   std::vector<double> all(static_cast<std::size_t>(parts_.back()));
   auto at = all.begin() + parts_[static_cast<std::size_t>(options_.rank)];
   for (std::size_t i = 0; i < squares.size(); ++i) {

@@ -51,7 +51,8 @@ void Runner::request_stage(MemoryPlan& plan, std::size_t stage) {
 
 void Runner::request(MemoryPlan& plan) {
   for (std::size_t i = 0; i + 1 < stages_.size(); ++i) request_stage(plan, i);
-  // Whoever calls reads the last stage's outputs when the last action is done.
+  // The caller reads the outputs of the last stage after the last action: they need permanent
+  // memory.
   const std::string name = model_.stage_names[stages_.size() - 1] + " output";
   for (std::int64_t i = 0; has_losses() && i < schedule_.num_micro_batches(); ++i) {
     output_requests_.push_back(
@@ -128,7 +129,6 @@ void Runner::act(Run& run, const Action& action, const Batch& batch, nn::KvCache
   }
 }
 
-// Each pass of a stage, with what it needs of the store.
 template <typename Compute>
 void Runner::visit_passes(Run& run, bool all, bool idle, Compute&& compute) {
   using Moment = PassEvent::Moment;

@@ -22,46 +22,48 @@
 
 namespace atl::parallel {
 
-/// A point of a pass over one stage.
+/// A moment of a pass over one stage.
 struct PassEvent {
   enum class Moment {
-    kAcquire,  ///< the store is asked for what the stage needs
-    kCompute,  ///< it is there
-    kRelease,  ///< the stage is done
-    kEnd,
+    kAcquire,  ///< before ParamStore::acquire
+    kCompute,  ///< after ParamStore::acquire, before the stage's actions
+    kRelease,  ///< after the stage's actions, before ParamStore::release
+    kEnd,      ///< after ParamStore::release
   };
   StagePass pass;
-  bool idle = false;  ///< this rank has no micro-batch and only takes part in what the others do
+  bool idle = false;  ///< this rank has no micro-batch: it only takes part in collectives
   Moment moment = Moment::kAcquire;
 };
 
-/// Runs a schedule's actions on a model's stages over micro-batches of one fixed shape, in memory
-/// planned beforehand from that same schedule. In a pipeline the model is this rank's part of it,
-/// and the schedule has the transfers to the ranks beside this one.
+/// Runs the actions of a schedule: passes of micro-batches of one fixed shape over the stages of a
+/// model. The memory is planned beforehand from the same schedule. In a pipeline, `model` is this
+/// rank's part of the model, and the schedule has the transfers from and to other ranks.
 class Runner {
  public:
-  /// Micro-batches are (batch, length) tokens. Model and store must outlive the runner.
   /// One micro-batch at a time: schedule_sequential() to train, schedule_forward() otherwise.
+  /// Micro-batches are (batch, length) tokens. Model and store must outlive the runner.
   Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch, std::int64_t length);
-  /// By a schedule of its own, with as many micro-batches at a time as that has.
+  /// The same with another schedule, which says how many micro-batches a call has.
   Runner(nn::Model& model, ParamStore& store, Use use, std::int64_t batch, std::int64_t length,
          RankSchedule schedule);
 
-  /// The ranks of the pipeline, before the first call where the schedule has transfers. Neighbours
-  /// on its ring need channels of their own (Axis::point_to_point). Must outlive the runner.
+  /// `pipeline`: the ranks of the pipeline; must outlive the runner. To be called before the first
+  /// pass if the schedule has transfers. The group's pairs of neighbours need channels of their own
+  /// (comm::Axis::point_to_point).
   void connect(comm::Group& pipeline) { transfers_.connect(pipeline); }
 
-  /// When what runs, for those that share its memory.
+  /// The order of actions and passes, by which a store plans its memory.
   const Schedule& schedule() const { return schedule_; }
 
-  /// `listener` hears of each point of each pass, on the thread that runs it; empty: nobody does.
+  /// From now on `listener` is called at each moment of each pass, on the thread that runs the
+  /// pass. An empty function ends that.
   void listen(std::function<void(const PassEvent& event)> listener) {
     listener_ = std::move(listener);
   }
 
-  /// From here on forward_backward() of one micro-batch on a GPU is captured and launched as a
-  /// graph, but where ops are profiled or somebody listens. Not in a pipeline, and of a store that
-  /// queues the same work in each round.
+  /// From now on forward_backward() of one micro-batch runs as a graph, except while ops are
+  /// profiled or there is a listener: see PassGraphs. Only on a GPU, not in a pipeline, and with a
+  /// store that queues the same work in each round.
   void use_graphs() { graphs_ = std::make_unique<PassGraphs>(); }
   /// Null before use_graphs().
   const PassGraphs* graphs() const { return graphs_.get(); }
@@ -69,37 +71,41 @@ class Runner {
   void request(MemoryPlan& plan);
   void bind(const Arena& arena);
 
-  /// Forward and backward; adds to the gradients, and leaves losses(). `run` gives stream, seed,
-  /// step and loss_scale. In a pipeline every rank calls it with the same micro-batches; throws
-  /// PeerError when one is lost.
+  /// Forward and backward: adds to the gradients and writes losses(). `run` gives stream, seed,
+  /// step and loss_scale. On a GPU the work may still be queued when this returns. In a pipeline
+  /// every rank calls it with the same micro-batches; throws PeerError when a rank is lost.
   void forward_backward(Run run, std::span<const Batch> micro_batches);
-  /// The same; waits for the losses, and returns their sum over the micro-batches, in nats; 0 where
-  /// has_losses() is false.
+  /// Like forward_backward(), but waits for the losses and returns their sum over the
+  /// micro-batches, in nats; 0 where has_losses() is false.
   double train(Run run, std::span<const Batch> micro_batches);
   double train(Run run, const Batch& batch) { return train(run, {&batch, 1}); }
-  /// Takes this rank's part in what the others do while it has no micro-batch: gathers and reduces.
+  /// For a round in which this rank has no micro-batch: takes part in the gathers and reductions of
+  /// the other ranks' passes.
   void idle(Run run, bool training);
   /// Forward only; returns the sum of the losses, in nats; 0 where has_losses() is false. In a
-  /// pipeline the ranks before this one may be as many calls ahead.
+  /// pipeline a rank does not wait until later ranks are done: a rank k places earlier may be k
+  /// calls ahead.
   double evaluate(Run run, const Batch& batch);
-  /// Forward of `batch.tokens`, at positions from `cache.length` on, after those already cached;
-  /// the caller then advances the cache. Returns the head's input, (B, T, C), of ranks that share
-  /// products each its rows; undefined where another rank of a pipeline has it.
+  /// Forward of `batch.tokens` at the positions from `cache.length` on; the caller then advances
+  /// the cache. Returns the head's input, (B, T, C); with tensor parallelism, this rank's rows of
+  /// it. Undefined on a rank of a pipeline that does not have the last stage. Valid until the next
+  /// call.
   Tensor generate(Run run, const Batch& batch, nn::KvCache& cache);
-  /// Whether this rank has the head: the others have no losses.
+  /// Whether this rank has the last stage, which makes the losses.
   bool has_losses() const { return !stages_.back().sends_output; }
-  /// Seconds that train() and evaluate() have waited for other ranks of the pipeline, since the
-  /// beginning.
+  /// Seconds since the beginning that this rank has waited for transfers of the pipeline.
   double waited_seconds() const { return transfers_.waited_seconds(); }
-  /// Each position's loss of a micro-batch of the last train() or evaluate(), (B, T).
+  /// The loss of each position, in nats, (B, T): of a micro-batch of the last training or
+  /// evaluation call. Only where has_losses().
   Tensor losses(std::size_t micro_batch = 0) const { return outputs_[micro_batch]; }
 
  private:
-  // All passes, or the first micro-batch's forward passes.
+  // Walks over all passes, or over the forward passes of the first micro-batch. compute(pass) runs
+  // between the store's acquire() and release().
   template <typename Compute>
   void visit_passes(Run& run, bool all, bool idle, Compute&& compute);
   void request_stage(MemoryPlan& plan, std::size_t stage);
-  /// Carries out the transfers before this tick, and begins what moves beside it.
+  /// Carries out all transfers of earlier ticks, and begins those that run during this tick.
   void transfer_until(std::int64_t tick);
   void run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCache* cache);
   nn::Pass layer_pass(const Action& action, const Batch& batch) const;
@@ -113,17 +119,18 @@ class Runner {
   Schedule schedule_;
   Transfers transfers_;
   std::vector<StagePlan> stages_;
-  std::vector<std::pair<int, int>> scratch_requests_;  // of each stage, forward and backward
+  std::vector<std::pair<int, int>> scratch_requests_;  // by stage: forward, backward
   std::vector<int> output_requests_;
-  std::vector<Tensor> outputs_;  // of the last stage, one a micro-batch
+  std::vector<Tensor> outputs_;  // of the last stage, by micro-batch
   const Arena* arena_ = nullptr;
-  std::int64_t next_tick_ = 0;  // of a walk
+  std::int64_t next_tick_ = 0;  // of the current walk
   DeviceBatches device_batches_;
   std::unique_ptr<PassGraphs> graphs_;
   std::function<void(const PassEvent& event)> listener_;
 };
 
-/// The sum of a micro-batch's losses, in their order and in double. The host reads them.
+/// The sum of a micro-batch's losses (f32 or f64) on the host, in double and in their order. Copies
+/// losses of a GPU to the host first.
 double sum_of_losses(const Tensor& losses);
 
 }  // namespace atl::parallel

@@ -14,7 +14,7 @@ bool has_kind(std::span<const Action> actions, ActionKind kind, std::size_t stag
   });
 }
 
-// Spans of ticks in which any of these actions run; neighbours are joined.
+// Adds a tick to ascending spans. A tick right behind the last span extends that span.
 void add_tick(std::vector<TickSpan>& spans, std::int64_t tick) {
   if (!spans.empty() && spans.back().last + 1 == tick) {
     spans.back().last = tick;
@@ -23,7 +23,7 @@ void add_tick(std::vector<TickSpan>& spans, std::int64_t tick) {
   }
 }
 
-// When the tensors of a stage live.
+// The ticks at which the tensors of a stage live.
 class Lives {
  public:
   Lives(const Schedule& schedule, const std::vector<Transfer>& transfers, Use use,
@@ -76,7 +76,7 @@ class Lives {
   const Transfer& transfer(ActionKind kind, std::size_t stage, std::int64_t i) const {
     return transfers_[static_cast<std::size_t>(tick(kind, stage, i))];
   }
-  // The last tick at which a stage reads something that it declared this need for.
+  // The last tick at which a stage reads a tensor for which it declared this need (Footprint).
   std::int64_t last_use(unsigned need, std::size_t stage, std::int64_t i) const {
     ActionKind kind = ActionKind::kForward;
     if (use_ == Use::kTrain && need != 0) {
@@ -117,7 +117,7 @@ void plan_stage(StagePlan& at, std::size_t stage, bool is_last, const std::strin
 
 std::vector<StagePlan> read_stages(const nn::Model& model, Use use, const Spec& tokens,
                                    std::span<const Action> actions) {
-  // Generation leaves the head, which one rank of a pipeline has, to its caller.
+  // For generation the caller runs the head: the list of the rank with the head leaves it out.
   std::size_t num_stages = use == Use::kGenerate ? 0 : model.stages.size();
   for (const Action& action : actions) num_stages = std::max(num_stages, action.stage + 1);
   std::vector<StagePlan> stages(num_stages);
@@ -127,7 +127,8 @@ std::vector<StagePlan> read_stages(const nn::Model& model, Use use, const Spec& 
     ATOLL_CHECK(has_kind(actions, ActionKind::kForward, i), "the list leaves out stage {}", i);
     at.receives_input = has_kind(actions, ActionKind::kReceiveInput, i);
     at.sends_output = has_kind(actions, ActionKind::kSendOutput, i);
-    // Every stage but the first reads what the residual stream is: this rank's rows of it.
+    // Every stage but the first reads the residual stream: with tensor parallelism, this rank's
+    // rows of it.
     if (at.receives_input) {
       const std::int64_t rows = tokens.shape.dim(1) / model.options.tensor_size;
       x = {model.options.dtype, {tokens.shape.dim(0), rows, model.config.hidden_size}};

@@ -57,8 +57,8 @@ void Transfers::act(std::int64_t tick) {
   if (!is_send(moving.action.kind)) end(moving);
 }
 
-// Others may wait for what this rank does not send any more, and it for them. Nothing moves any
-// more when this returns: the memory may go.
+// Other ranks may wait for sends of this rank, and this rank for their sends: abort() ends both. A
+// Work that is dropped waits for its end, so the memory may be freed after this.
 void Transfers::abandon(const std::string& why) noexcept {
   if (moving_.empty() || pipeline_ == nullptr) return;
   pipeline_->world().abort(why);

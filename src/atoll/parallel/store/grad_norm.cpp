@@ -8,8 +8,8 @@ namespace atl::parallel {
 
 GradNorm::GradNorm(const FlatLayout& layout, std::span<const optim::ParamRange> ranges, int rank)
     : blocks_(norm_blocks(ranges)), rank_(rank) {
-  // Where each rank's block sums come in the order of the flat vector.
-  std::vector<std::pair<std::int64_t, std::int64_t>> places;  // element, gathered number
+  // Sorting the blocks of all ranks by their first element gives the order of the flat vector.
+  std::vector<std::pair<std::int64_t, std::int64_t>> places;  // first element, gathered block
   parts_.push_back(0);
   for (int r = 0; r < layout.num_ranks(); ++r) {
     for (optim::ParamRange& range : std::vector(layout.ranges_of(r))) {

@@ -8,7 +8,7 @@ namespace atl::parallel {
 
 namespace {
 
-// Adds the time until it is destroyed to `seconds`.
+// Adds the time from its construction to its destruction to `seconds`.
 class Waiting {
  public:
   explicit Waiting(double& seconds) : seconds_(seconds) {}
@@ -110,7 +110,8 @@ void ParamStore::sum_shared(std::size_t first, std::size_t end, const Tensor& fl
       }
     }
   }
-  // In one order whatever else is in the bucket: it decides bits.
+  // The order of sums decides bits, so it must not depend on the other parameters of the bucket:
+  // the expert axis always comes last.
   std::stable_partition(axes.begin(), axes.end(),
                         [&](const nn::Axis* axis) { return axis != expert_; });
   for (const nn::Axis* axis : axes) sum_along(*axis, first, end, flat, begin);
@@ -118,7 +119,7 @@ void ParamStore::sum_shared(std::size_t first, std::size_t end, const Tensor& fl
 
 void ParamStore::sum_along(const nn::Axis& axis, std::size_t first, std::size_t end,
                            const Tensor& flat, std::int64_t begin) {
-  // The first row that others have too; -1: none.
+  // The first row that the ranks of this axis share; -1: they share none.
   const auto first_row = [&](const nn::Param& param) -> std::int64_t {
     for (const nn::Sharing& sharing : param.shared_by) {
       if (sharing.axis == &axis) return sharing.row;
@@ -132,7 +133,7 @@ void ParamStore::sum_along(const nn::Axis& axis, std::size_t first, std::size_t 
     ATOLL_CHECK(axis.group != nullptr, "{}: its ranks are not connected", param.name);
     const Shape& shape = param.spec.shape;
     const std::int64_t from = offset(i) + row * (shape.num_elements() / shape.dim(0));
-    // With those that lie behind it, and the zeros between them.
+    // One call takes the whole parameters that follow too, with the zero padding between them.
     while (i + 1 < end && first_row(*trained()[i + 1]) == 0) ++i;
     const std::int64_t to = offset(i) + trained()[i]->spec.shape.num_elements();
     const Waiting waiting(waited_seconds_);
@@ -155,7 +156,7 @@ void ParamStore::wait(comm::Work& work) {
 void ParamStore::abandon() noexcept {
   try {
     settle();
-  } catch (...) {  // the step has failed already, and says so
+  } catch (...) {  // the error of the step is already being reported
   }
 }
 

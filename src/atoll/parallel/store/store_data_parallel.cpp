@@ -7,22 +7,23 @@
 
 namespace atl::parallel {
 
-// What a bucket does in a step.
+// A bucket during a step.
 struct DataParallelStore::BucketState {
-  Tensor gradients;                  // all of the bucket's, wherever they live
-  int request = -1;                  // their memory, unless all gradients are kept
-  std::int64_t shard_at = 0;         // of this rank's part in the vector of shard gradients
-  comm::Work reduction;              // of the round
+  Tensor gradients;                  // of the whole bucket
+  int request = -1;                  // memory of `gradients`, where it is not permanent
+  std::int64_t shard_at = 0;         // where this rank's part begins in shard_gradients_
+  comm::Work reduction;              // of the gradients of one round
   comm::Work gather;                 // of updated values (ZeRO 1 and 2)
-  bool gathers_differences = false;  // and these have not been added yet
-  bool begun = false;                // in this round
-  bool is_late = false;              // ParamStore::finish_late
+  bool gathers_differences = false;  // `gather` has differences that are not applied yet
+  bool begun = false;                // a pass of this round has acquired the gradients
+  bool is_late = false;              // see ParamStore::finish_late
   std::size_t unfinished = 0;        // stages whose gradients are not complete in this round
 };
 
 namespace {
 
-// The ranges of a rank, as places in the vectors that it has.
+// The ranges of a rank's part. Where values or gradients are whole on this rank, their places are
+// those of the flat vector.
 std::vector<optim::ParamRange> ranges_of(const FlatLayout& layout, int rank,
                                          const DataParallelOptions& options) {
   std::vector<optim::ParamRange> ranges = layout.ranges_of(rank);
@@ -36,7 +37,8 @@ std::vector<optim::ParamRange> ranges_of(const FlatLayout& layout, int rank,
 }  // namespace
 
 LayoutOptions layout_options(const DataParallelOptions& options) {
-  // Sharded parameters are gathered stage by stage; what is not shared need not be cut.
+  // ZeRO 3 gathers stage by stage, so its buckets are stages. With ZeRO 0 every rank updates whole
+  // matrices anyway, so parts may cut them.
   return {.num_ranks = options.num_ranks,
           .bucket_bytes = options.zero == Zero::kParameters ? 0 : options.bucket_bytes,
           .whole_matrices = options.whole_matrices && options.zero != Zero::kNone};
@@ -81,7 +83,7 @@ DataParallelStore::~DataParallelStore() {
   abandon();
 }
 
-// Schedules of a pipeline complete stages in other orders than from the last to the first.
+// The schedule of a pipeline may complete stages in another order than from the last to the first.
 void DataParallelStore::order_buckets(const Schedule& schedule) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = layout().buckets()[b];
@@ -139,8 +141,8 @@ void DataParallelStore::request_gradients(MemoryPlan& plan, const Schedule& sche
                              Spec{all.dtype, {layout().share(options_.rank)}}.bytes());
   }
   if (options_.keeps_all_gradients()) return;
-  // A bucket's gradients are there from the first pass that adds to them until they are reduced,
-  // which the bucket after it waits for.
+  // The gradients of a bucket need memory from the first pass that adds to them to the end of their
+  // reduction. end_bucket() waits for that when the next bucket is complete.
   for (std::size_t i = 0; i < completion_.size(); ++i) {
     const Bucket& bucket = layout().buckets()[completion_[i]];
     const bool is_last = i + 1 == completion_.size() || buckets_[completion_[i + 1]].is_late;
@@ -202,13 +204,14 @@ comm::Group& DataParallelStore::shard() const {
   return *shard_group();
 }
 
-// A new round: no stage has added to a bucket yet.
+// The beginning of a round: no stage has added to a bucket yet.
 void DataParallelStore::begin_buckets() {
   const int copies = replicate_group() == nullptr ? 1 : replicate_group()->size();
   ATOLL_CHECK(shard().size() == options_.num_ranks && shard().rank() == options_.rank &&
                   copies == options_.replicas,
               "connected to rank {} of {}, {} copies", shard().rank(), shard().size(), copies);
-  // A bucket is reduced among copies behind its reduction among shards, without a wait between.
+  // No wait separates the reduce-scatter of the shard group from the all-reduce among copies: only
+  // calls of one channel run in order.
   ATOLL_CHECK(copies == 1 || &replicate_group()->channel() == &shard().channel(),
               "{} and {} have different channels", shard().name(), replicate_group()->name());
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -231,12 +234,13 @@ void DataParallelStore::acquire(Run& run, const StagePass& pass, bool idle) {
   }
 }
 
-// The first stage that adds to a bucket finds it empty, but for what is being added up locally.
+// The first pass that adds to a bucket in a round. Without `exact`, gradients of earlier rounds
+// stay: the rank adds its rounds up.
 void DataParallelStore::begin_bucket(Run& run, std::size_t bucket, bool idle) {
   BucketState& state = buckets_[bucket];
   if (state.begun) return;
   state.begun = true;
-  wait(state.reduction);  // of the round before
+  wait(state.reduction);  // of the previous round, which reads this memory
   if (!idle && (options_.exact || round().index == 0)) ops::fill_zero(run, state.gradients);
 }
 
@@ -254,21 +258,21 @@ Tensor DataParallelStore::part_of(const Tensor& flat, const Bucket& bucket) cons
   return flat.rows(bucket.begin + bucket.parts[r], bucket.begin + bucket.parts[r + 1]);
 }
 
-// A bucket's backward is complete: its reduction begins.
+// All gradients of the bucket are complete in this round: starts their reduction.
 void DataParallelStore::end_bucket(Run& run, std::size_t b, bool idle) {
   if (!reduces_now()) return;
-  // What was encoded lies in memory of its own.
+  // No wait: the transfer reads permanent memory, either the gradients or their codes.
   if (options_.keeps_all_gradients() || compressed_) return reduce_bucket(run, b, idle);
-  // Two buckets' memory is planned for: the one before this must be done.
+  // The memory of the bucket before this one is planned up to this pass: its reduction must end.
   const auto at = std::find(completion_.begin(), completion_.end(), b);
   if (at != completion_.begin()) wait(buckets_[*(at - 1)].reduction);
   reduce_bucket(run, b, idle);
-  // The next micro-batch takes the memory of the last one for other things.
+  // The next micro-batch uses the memory of the last bucket for other tensors.
   const bool is_last = at + 1 == completion_.end() || buckets_[*(at + 1)].is_late;
   if (is_last) wait(buckets_[b].reduction);
 }
 
-// Where the sum of this rank's part of a bucket goes.
+// The memory for the sum of this rank's part of a bucket.
 Tensor DataParallelStore::place_of_sum(std::size_t b) const {
   const Bucket& bucket = layout().buckets()[b];
   if (!options_.has_shard_gradients()) return part_of(all_gradients_, bucket);
@@ -314,7 +318,8 @@ void DataParallelStore::reduce(Run& run) {
   if (compressed_) return reduce_compressed(run);
   for (const std::size_t b : completion_) wait(buckets_[b].reduction);
   if (shares_update() || !options_.has_shard_gradients()) return;
-  // ZeRO 0 with a sum of its own: everybody needs all of it.
+  // ZeRO 0 with `exact` and several rounds: the sums lie in shard_gradients_, and every rank needs
+  // all of them.
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = layout().buckets()[b];
     const Tensor mine = part_of(all_gradients_, bucket);
@@ -339,7 +344,7 @@ void DataParallelStore::reduce_compressed(Run& run) {
 }
 
 void DataParallelStore::publish(Run& run) {
-  // Without sums every rank has made the whole update.
+  // In a step that did not sum gradients, every rank has updated all values.
   if (!shares_update() || values_shards_ || !sums_gradients_) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (differences_) {
@@ -374,7 +379,7 @@ Tensor DataParallelStore::computed_with() const {
 }
 
 void DataParallelStore::settle() {
-  if (values_shards_) values_shards_->abandon();  // a pass that was broken off
+  if (values_shards_) values_shards_->abandon();  // the transfers of a pass that failed
   std::exception_ptr failure;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     BucketState& bucket = buckets_[b];

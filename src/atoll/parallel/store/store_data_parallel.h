@@ -12,59 +12,61 @@
 
 namespace atl::parallel {
 
-/// What data-parallel ranks share (Rajbhandari et al. 2020, "ZeRO", section 5). Beside what each
-/// stage shares, so does it what the stages before it do.
+/// What data-parallel ranks shard (Rajbhandari et al. 2020, "ZeRO", section 5). Each ZeRO stage
+/// also shards what the stages before it shard.
 enum class Zero {
   kNone = 0,        ///< nothing: gradients are all-reduced
-  kOptimizer = 1,   ///< optimizer state and the update; values are gathered after it
+  kOptimizer = 1,   ///< optimizer state and the update; updated values are all-gathered
   kGradients = 2,   ///< gradients too
-  kParameters = 3,  ///< parameters too: gathered before a stage runs, dropped after it
+  kParameters = 3,  ///< parameters too: gathered before a pass of a stage, dropped after it
 };
 
-/// How ranks share a model.
+/// How data-parallel ranks share a model.
 struct DataParallelOptions {
   Zero zero = Zero::kNone;
-  int num_ranks = 1;  ///< that share one copy: the size of the shard group
-  int rank = 0;       ///< this one among them
-  int replicas = 1;   ///< copies, each shared so (HSDP); needs zero > 0
-  /// Gradients are summed over the micro-batches of the step in their order: bits do not depend on
-  /// the number of ranks. Each round is reduced by itself.
+  int num_ranks = 1;  ///< ranks that share one copy of the model: the size of the shard group
+  int rank = 0;       ///< this rank in the shard group
+  int replicas = 1;   ///< copies of the model, each sharded (HSDP); more than one needs zero > 0
+  /// Gradients are summed over the micro-batches of the step in their order, so bits do not depend
+  /// on the number of ranks. For that, the gradients of each round are reduced separately.
   bool exact = false;
-  std::int64_t rounds = 1;  ///< of gradient accumulation, the most that a step can have
+  std::int64_t rounds = 1;  ///< of gradient accumulation: the most that a step can have
   std::int64_t bucket_bytes = 8 << 20;
   bool whole_matrices = false;  ///< see LayoutOptions
-  /// ZeRO 3: this rank's part of the values lies in a file, and its part of the gradients where it
-  /// is a vector of its own (has_shard_gradients).
+  /// ZeRO 3 only: this rank's part of the values lies in a file. So does its part of the gradients
+  /// where has_shard_gradients().
   bool in_file = false;
-  /// Not with `exact`, copies or parts in a file; values of f32.
+  /// Not with `exact`, several copies or `in_file`. Gradients must be f32; weight_differences also
+  /// needs values in f32, and ZeRO 1 or 2.
   CompressionOptions compression = {};
 
-  /// Whether a SingleStore does all of this.
+  /// Whether a SingleStore can do the same.
   bool is_plain() const { return num_ranks * replicas == 1 && (!exact || rounds == 1); }
-  /// Whether this rank's values() are its part, and what it computes with is elsewhere.
+  /// Whether values() is only this rank's part, and passes read other memory.
   bool has_shard_values() const {
     return zero == Zero::kParameters || compression.weight_differences;
   }
-  /// Whether the gradients of all parameters are kept between micro-batches. Otherwise those of a
-  /// bucket live from its backward to its reduction.
+  /// Whether the gradients of all parameters have permanent memory. Otherwise the gradients of a
+  /// bucket have memory only from its first backward pass to the end of its reduction.
   bool keeps_all_gradients() const { return zero < Zero::kGradients || (!exact && rounds > 1); }
-  /// Whether reduced gradients lie apart, in a vector of this rank's share.
+  /// Whether the reduced gradients of this rank's part have a vector of their own.
   bool has_shard_gradients() const { return (exact && rounds > 1) || !keeps_all_gradients(); }
 };
 
-/// How the flat vector of a store with these options is cut.
+/// How a store with these options cuts the flat vector.
 LayoutOptions layout_options(const DataParallelOptions& options);
 
-/// Data parallel with ZeRO 0 to 3 and hybrid sharding. In a step every rank runs its micro-batches,
-/// gradients are reduced in buckets as backward completes them, beside the rest of backward, and
-/// each rank sums its part of every bucket in rank order. Without `exact`, micro-batches are added
-/// up locally and reduced once.
+/// Data parallel with ZeRO 0 to 3 and hybrid sharding. Each rank runs its own micro-batches. As
+/// soon as backward has completed the gradients of a bucket, their reduction starts and runs during
+/// the rest of backward. Each rank sums its part of every bucket in rank order. Without `exact`, a
+/// rank adds up the gradients of its rounds, and the ranks reduce once a step.
 ///
-/// Elements sent per step and rank, of P parameters, times (N - 1) / N: zero 0 to 2: 2 P; zero 3:
-/// P each for a gather forward, one backward and a reduction, less what the last stages keep
-/// between the two. With `exact` each round is reduced, and zero 3 gathers in each round.
-/// With compression gradients and values have fewer bytes, and bits are others, the same ones for
-/// every stage.
+/// Elements that each of N ranks sends in a step of one round, for P parameters, times (N - 1) / N:
+/// ZeRO 0 to 2: 2 P. ZeRO 3: P for the gathers of forward, P for those of backward and P for the
+/// reduction, less the buckets that stay gathered between forward and backward. ZeRO 3 gathers in
+/// every round; with `exact`, ranks also reduce in every round.
+/// With compression ranks send fewer bytes, and results have other bits, which are the same for
+/// every ZeRO stage.
 class DataParallelStore final : public ParamStore, public InFile {
  public:
   DataParallelStore(nn::Model& model, bool training, const DataParallelOptions& options);
@@ -93,7 +95,8 @@ class DataParallelStore final : public ParamStore, public InFile {
   void values_filled() override {
     if (differences_) differences_->take_masters();
   }
-  /// Whether gradients are summed over ranks: not in steps that sum something else. Between steps.
+  /// Whether ranks sum gradients in the next step. A OneBitOptimizer turns this off for steps in
+  /// which ranks exchange signs instead. To be called between steps.
   void set_sums_gradients(bool sums) { sums_gradients_ = sums; }
 
  private:
@@ -109,7 +112,8 @@ class DataParallelStore final : public ParamStore, public InFile {
   void reduce_bucket(Run& run, std::size_t bucket, bool idle);
   void reduce_compressed(Run& run);
   Tensor place_of_sum(std::size_t bucket) const;
-  /// Waits for the values of a bucket that others have updated; `alone`: with no other threads.
+  /// Waits for the updated values of a bucket from the other ranks. `alone`: decodes on this
+  /// thread, without the stream's threads.
   void end_gather(std::size_t bucket, bool alone);
   bool reduces_now() const { return sums_gradients_ && (options_.exact || round().last); }
   bool shares_update() const { return options_.zero != Zero::kNone; }

@@ -10,7 +10,8 @@ namespace atl::parallel {
 
 namespace {
 
-// A bucket that is needed again so soon is kept: dropping it would mean reading it at once.
+// A bucket that is needed again within so many passes stays in memory: if it were dropped, it would
+// have to be read again at once.
 constexpr std::size_t kKeptPasses = 2;
 
 }  // namespace
@@ -67,14 +68,15 @@ void OffloadStore::request(MemoryPlan& plan, const Schedule& schedule) {
       const Bucket& bucket = layout().buckets()[stay.bucket];
       const std::size_t first = stay.first_pass > 0 ? stay.first_pass - 1 : 0;
       const std::size_t last = std::min(stay.last_pass + passes_after, passes_.size() - 1);
-      // Two pages more: it begins in a page where it begins in the file.
+      // Two pages more: the memory must have the same offset within a page as the bucket has in the
+      // file.
       stay.request = plan.request(fmt::format("{} of stage {}", name, bucket.stages.front()), group,
                                   Spec{dtype, {bucket.size()}}.bytes() + 2 * kFilePage,
                                   passes_[first].first_tick, passes_[last].last_tick);
     }
   };
   request_stays(values_stays_, "parameters", "parameters in memory", flat().dtype, 0);
-  // Written beside the pass that follows.
+  // One pass more: gradients are written during the pass that follows.
   request_stays(gradient_stays_, "gradients", "gradients in memory", compute_dtype(flat().dtype),
                 1);
   request_fixed(plan);
@@ -104,7 +106,7 @@ void OffloadStore::bind(const Arena& arena) {
   bind_fixed(arena);
 }
 
-// What an earlier walk has left under way ends first: this one uses the same memory.
+// Transfers of the previous walk over the schedule must end first: this walk uses the same memory.
 void OffloadStore::begin_walk() {
   settle();
   for (std::vector<Stay>* stays : {&values_stays_, &gradient_stays_}) {
@@ -140,7 +142,8 @@ void OffloadStore::acquire_values(Stay& stay) {
   }
 }
 
-// The first pass of a step that adds to a bucket finds it empty, later ones find what there is.
+// The first pass of a step that adds to a bucket starts from zero; later passes start from the
+// gradients in the file.
 void OffloadStore::acquire_gradients(Run& run, Stay& stay) {
   if (stay.started) {
     finish(stay.read);
@@ -187,7 +190,7 @@ void OffloadStore::release(Run& run, const StagePass& pass, bool /*idle*/) {
   }
 }
 
-// The squares of a bucket's blocks, at their places among all.
+// Computes the sums of squares of a bucket's blocks, at their places in squares_.
 void OffloadStore::take_squares(Run& run, const Stay& stay) {
   const Bucket& bucket = layout().buckets()[stay.bucket];
   const std::vector<NormBlock> all = norm_blocks(layout().ranges());

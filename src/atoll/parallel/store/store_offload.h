@@ -9,14 +9,14 @@
 
 namespace atl::parallel {
 
-/// The store of a rank that shares nothing, with values and gradients in a file. A stage's values
-/// are in memory while it runs, and its gradients while passes add to them. The values of the next
-/// pass are read beside the present one, and gradients are written beside the passes that follow.
-/// values() and grads() are views of the mapped file.
+/// The store of a single rank that keeps values and gradients in a file. The values of a stage are
+/// in memory during its passes, and its gradients while passes add to them. During a pass, values
+/// for the next pass are read, and gradients of the previous pass are written. values() and grads()
+/// are views of the mapped file.
 ///
-/// Bytes that a micro-batch moves, of P trained parameters: values 2 P, one forward and one
-/// backward, less what the last stages keep between the two; gradients P written, and P read after
-/// the first micro-batch of a step.
+/// Transfers of a micro-batch, for P trained parameters: 2 P values are read, P in forward and P in
+/// backward, less the buckets that stay in memory between the two; P gradients are written, and,
+/// except in the first micro-batch of a step, P gradients are read.
 class OffloadStore final : public ParamStore, public InFile {
  public:
   explicit OffloadStore(nn::Model& model);
@@ -32,17 +32,18 @@ class OffloadStore final : public ParamStore, public InFile {
   void reduce(Run& run) override;
   void publish(Run& /*run*/) override {}
   void settle() override;
-  /// Of the step that is over: taken while the gradients were in memory.
+  /// See ParamStore. The sums of squares were computed in the last round of the step, while the
+  /// gradients were in memory.
   std::vector<double> squares_of_blocks(Run& run) override;
 
  private:
-  // Passes for which a bucket's values, or its gradients, stay in memory.
+  // The values or the gradients of a bucket, in memory from one pass to another.
   struct Stay {
     std::size_t bucket = 0;
     std::size_t first_pass = 0, last_pass = 0;
-    bool is_last = false;  // of this bucket in the walk
+    bool is_last = false;  // the last Stay of this bucket in the schedule
     int request = -1;
-    Tensor memory;  // of the bucket
+    Tensor memory;  // of the whole bucket
     std::future<void> read, write;
     bool started = false, ready = false;
   };
@@ -59,9 +60,9 @@ class OffloadStore final : public ParamStore, public InFile {
   FileArena* file_ = nullptr;
   std::vector<StagePass> passes_;
   std::vector<Stay> values_stays_, gradient_stays_;
-  std::vector<bool> has_gradients_;  // of each bucket: something was added in this step
+  std::vector<bool> has_gradients_;  // of each bucket: whether a pass of this step has added to it
   std::vector<double> squares_;      // of all blocks, in order
-  int values_request_ = -1, grads_request_ = -1;  // in the file
+  int values_request_ = -1, grads_request_ = -1;  // in the plan of the file
 };
 
 }  // namespace atl::parallel

@@ -30,7 +30,7 @@ void SingleStore::reduce(Run& /*run*/) {
   finish_late();
 }
 
-// Gradients are added up over the rounds of a step: the first one begins with none.
+// Passes add to the gradients in all rounds of a step: the first pass of a step sets them to zero.
 void SingleStore::acquire(Run& run, const StagePass& /*pass*/, bool /*idle*/) {
   if (run.training && round().index == 0 && enter_round()) ops::fill_zero(run, grads());
 }

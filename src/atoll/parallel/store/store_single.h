@@ -4,13 +4,13 @@
 
 namespace atl::parallel {
 
-/// The store of a rank that shares nothing: everything is whole and always there.
+/// The store of a single rank: all values and gradients have permanent memory.
 class SingleStore final : public ParamStore {
  public:
   SingleStore(nn::Model& model, bool training) : ParamStore(model, training) {}
 
   void request(MemoryPlan& plan, const Schedule& schedule) override;
-  /// The same: nothing here comes and goes with stages.
+  /// The same without a schedule, on which this store does not depend.
   void request(MemoryPlan& plan) { request(plan, {}); }
   void bind(const Arena& arena) override;
   void acquire(Run& run, const StagePass& pass, bool idle) override;

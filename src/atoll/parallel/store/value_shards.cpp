@@ -9,7 +9,8 @@ namespace atl::parallel {
 
 namespace {
 
-// A bucket that is needed again so soon is kept: dropping it would mean gathering it at once.
+// A bucket that is needed again within so many passes stays gathered: if it were dropped, it would
+// have to be gathered again at once.
 constexpr std::size_t kKeptPasses = 2;
 
 }  // namespace
@@ -45,7 +46,7 @@ void ValueShards::request(MemoryPlan& plan, const Schedule& schedule) {
   }
   for (Span& span : spans_) {
     const Bucket& bucket = layout_.buckets()[span.bucket];
-    // Two pages more: this rank's part begins in a page where it begins in the file.
+    // Two pages more: this rank's part must have the same offset within a page as in the file.
     const std::size_t bytes = Spec{dtype, {bucket.size()}}.bytes() + (in_file_ ? 2 * kFilePage : 0);
     span.request =
         plan.request("gathered stage " + std::to_string(bucket.stages.front()),
@@ -157,11 +158,11 @@ void ValueShards::abandon() noexcept {
   for (Span& span : spans_) {
     try {
       finish(span.read);
-    } catch (...) {  // the same
+    } catch (...) {  // as below
     }
     try {
       if (span.started && !span.ready) span.gather.wait();
-    } catch (...) {  // the step has failed already, and says so
+    } catch (...) {  // the error of the step is already being reported
     }
     span.reads = span.started = span.ready = false;
   }

@@ -12,16 +12,16 @@
 
 namespace atl::parallel {
 
-/// Parameters of which each rank keeps its part of every bucket, gathered for as long as stages
-/// use them: a bucket's gather begins one stage early, beside the stage before. Its memory is
-/// planned for that time alone. Where the parts lie in a file, a part is read one stage earlier
-/// still.
+/// Sharded parameters: each rank permanently keeps only its part of every bucket. Ranks all-gather
+/// a bucket for the passes that use it. The gather starts one pass earlier and runs during that
+/// pass; memory for the whole bucket is planned for this time alone. Where the parts lie in a file,
+/// the read of a part starts two passes earlier.
 class ValueShards {
  public:
-  /// `layout` must outlive this; `rank` of layout.num_ranks().
+  /// `layout` must outlive this. `rank`: this rank, less than layout.num_ranks().
   ValueShards(const FlatLayout& layout, int rank, bool in_file);
 
-  /// Only where parts lie in a file, which must outlive this: before request() and bind().
+  /// Only where parts lie in a file, which must outlive this. To be called before bind().
   void request_file(MemoryPlan& file);
   void bind_file(FileArena& file);
 
@@ -30,33 +30,35 @@ class ValueShards {
 
   /// This rank's parts of all buckets, in order: (share).
   Tensor values() const { return values_; }
-  /// Begins a walk over the passes of the schedule: nothing is gathered. `group` are the ranks of
+  /// Begins a walk over the passes of the schedule, with no bucket gathered. `group`: the ranks of
   /// the layout.
   void begin_walk(comm::Group& group);
-  /// Waits for the buckets of a pass, points their Params into them, and begins to gather those of
-  /// the next. `wait` waits for a Work.
+  /// Waits for the buckets of a pass, points their Params into the gathered values, and starts to
+  /// gather the buckets of the next pass. It calls `wait` to wait for a Work. Every rank of the
+  /// group must call it for the same passes.
   void acquire(Run& run, std::size_t pass, const std::function<void(comm::Work&)>& wait);
-  /// Waits for what is under way, whatever it ends with.
+  /// Waits for all reads and gathers under way, and ignores their errors.
   void abandon() noexcept;
 
  private:
-  // A time in which a bucket is whole: from its gather to the end of its last pass.
+  // The whole bucket in memory: from the start of its gather to the end of the last pass that uses
+  // it.
   struct Span {
     std::size_t bucket = 0;
     std::size_t first_pass = 0, last_pass = 0;
     int request = -1;
     Tensor whole;
     comm::Work gather;
-    std::future<void> read;  // of this rank's part, from the file
+    std::future<void> read;  // of this rank's part from the file
     bool reads = false, started = false, ready = false;
   };
 
   void request_values(MemoryPlan& plan);
-  // The pass before which memory for a span is needed.
+  // The first pass during which a span needs its memory.
   std::size_t first_needed(const Span& span) const;
   void start_read(Span& span);
   void start(Run& run, Span& span);
-  // Copies this rank's part of a whole bucket to it.
+  // Copies this rank's part of a bucket to its place in `whole`.
   void get(Run& run, std::size_t bucket, const Tensor& whole) const;
   Tensor mine(std::size_t bucket) const;
 
@@ -66,7 +68,7 @@ class ValueShards {
   FileArena* file_ = nullptr;
   std::vector<bool> is_forward_;  // of each pass
   comm::Group* group_ = nullptr;
-  std::vector<std::int64_t> offsets_;  // of each bucket's part in values_
+  std::vector<std::int64_t> offsets_;  // where this rank's part of each bucket begins in values_
   std::vector<Span> spans_;
   int request_ = -1;
   Tensor values_;

@@ -1,4 +1,5 @@
-// What a ParamStore does with whole parameters: draws the initial ones, fills them, reads them.
+// The functions of ParamStore that work on whole parameters: they draw initial values, fill
+// parameters and read them.
 
 #include <algorithm>
 #include <type_traits>

@@ -15,7 +15,7 @@ struct WholeState::Move {
   const Vector& vector;
   Stretch wanted;
   int taker = 0;
-  Tensor to;  // on the taker: flat
+  Tensor to;  // flat; only on the taker
 };
 
 namespace {
@@ -33,7 +33,8 @@ Tensor flat(const Tensor& tensor) {
   return tensor.reshaped({tensor.num_elements()});
 }
 
-// Calls `visit` with the elements that each of `held` (ascending) shares with [begin, end).
+// Calls visit(one, from, to) for each of `held` (ascending) that overlaps [begin, end): [from, to)
+// is the overlap.
 template <typename Held, typename Visit>
 void for_overlaps(const std::vector<Held>& held, std::int64_t begin, std::int64_t end,
                   const Visit& visit) {
@@ -44,7 +45,7 @@ void for_overlaps(const std::vector<Held>& held, std::int64_t begin, std::int64_
   }
 }
 
-// Elements [begin, end) of the flat vector, of a piece that has them.
+// Elements [begin, end) of the flat vector, from a piece that holds all of them.
 Tensor elements(const optim::StateTensor& piece, std::int64_t begin, std::int64_t end) {
   return piece.tensor.rows(begin - piece.begin, end - piece.begin);
 }
@@ -91,7 +92,7 @@ void fill_whole(const nn::Param& param, const Tensor& tensor,
   if (!param.cut) return read(param, tensor);
   const nn::Cut& cut = *param.cut;
   const Spec spec = {tensor.dtype(), cut.whole.spec.shape};
-  const std::unique_ptr<std::byte[]> memory(new std::byte[spec.bytes()]);  // all of it is written
+  const std::unique_ptr<std::byte[]> memory(new std::byte[spec.bytes()]);  // `read` writes all
   const Tensor whole(memory.get(), spec);
   read(cut.whole, whole);
   nn::copy_slice(cut.slices[static_cast<std::size_t>(cut.rank)], whole, tensor);
@@ -137,7 +138,7 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
       });
     }
   }
-  // The largest first, so that no thread is left with one of them at the end.
+  // The largest first, so that at the end no thread works on a large one alone.
   std::stable_sort(in_place.begin(), in_place.end(),
                    [](const auto& a, const auto& b) { return a.whole.bytes() > b.whole.bytes(); });
   const auto read_one = [&](std::int64_t i) {
@@ -146,7 +147,7 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
                [&](const nn::Param& all, const Tensor& values) { read(*one.name, all, values); });
     give_back(one.whole);
   };
-  // What is a part of a parameter goes through memory for the whole of it: one at a time.
+  // A part of a parameter needs temporary memory for the whole parameter: one at a time.
   const auto first_cut = std::stable_partition(in_place.begin(), in_place.end(),
                                                [](const InPlace& one) { return !one.param->cut; });
   for (auto one = first_cut; one != in_place.end(); ++one) read_one(one - in_place.begin());
@@ -157,7 +158,7 @@ void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> p
 
 namespace {
 
-// The same on ranks that have different parts of a parameter.
+// The bytes of the whole parameter, so that ranks with different parts of it get the same number.
 std::size_t whole_bytes(const nn::Param& param) {
   return nn::whole_param(param).spec.bytes();
 }
@@ -205,7 +206,7 @@ WholeState::WholeState(const FlatLayout& layout, std::span<const optim::StateTen
   }
 }
 
-// One line a piece: begin, end, dtype, name.
+// An inventory has one line for each piece: begin, end, dtype, name.
 void WholeState::hear(const std::vector<std::string>& inventories) {
   for (std::size_t r = 0; r < inventories.size(); ++r) {
     std::istringstream lines(inventories[r]);
@@ -257,7 +258,7 @@ void WholeState::allocate(const Taker& taker, bool copies) {
     for (std::size_t i = 0; i < layout_.trained().size(); ++i) {
       const nn::Param* param = layout_.trained()[i];
       const Stretch wanted = stretch_of(i);
-      std::int64_t held = 0;  // by anybody
+      std::int64_t held = 0;  // elements, on all ranks
       for (const std::vector<Stretch>& of_rank : vector.held) {
         for_overlaps(of_rank, wanted.begin, wanted.end,
                      [&](const Stretch& /*one*/, auto from, auto to) { held += to - from; });
@@ -278,15 +279,16 @@ void WholeState::allocate(const Taker& taker, bool copies) {
       }
     }
   }
-  memory_.reset(new std::byte[bytes]);  // not filled: all of it is written
+  memory_.reset(new std::byte[bytes]);  // without zeros: collect() writes all of it
   for (const auto& [number, offset] : places) {
     Tensor& tensor = tensors_[number].tensor;
     tensor = Tensor(memory_.get() + offset, tensor.spec());
   }
 }
 
-// What goes where is decided alike by all: from the taker itself when it holds everything, else
-// each piece from whoever holds it, by rank and then in order.
+// All ranks decide by the same rule what moves where. A taker that holds the whole tensor copies it
+// from its own piece. Otherwise each rank sends its pieces; the taker receives them rank by rank,
+// and those of one rank in ascending order.
 void WholeState::move(const Move& move, std::vector<comm::Piece>& sends,
                       std::vector<comm::Piece>& receives) const {
   const auto [begin, end] = move.wanted;

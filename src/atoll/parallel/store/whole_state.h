@@ -1,7 +1,8 @@
 #pragma once
 
-// Between whole tensors and the pieces of them that ranks hold. A piece is an optim::StateTensor:
-// elements of the flat vector of that name; parameters' values are the vector named "".
+// Whole tensors from the pieces that ranks hold, and pieces from whole tensors. A piece is an
+// optim::StateTensor: some elements of the flat vector of that name. The name "" stands for the
+// values of the parameters.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,58 +19,63 @@
 
 namespace atl::parallel {
 
-/// What this rank holds of trained parameters' values and, unless `optimizer` is null, of the
-/// optimizer's state and the store's own. Settles the store.
+/// The pieces that this rank holds: values of trained parameters and, unless `optimizer` is null,
+/// the state of the optimizer and of the store. Calls store.settle(). The pieces are views.
 std::vector<optim::StateTensor> held_pieces(ParamStore& store, const optim::Optimizer* optimizer);
 
-/// Where the trained parameters' values go when they are read: what this rank computes with where
-/// it has that whole, else what it holds. ParamStore::values_filled() comes after. Settles the
-/// store.
+/// Where values of trained parameters are to be written: ParamStore::computed_with() where that is
+/// the whole flat vector, else the values that this rank holds. After writing, the caller calls
+/// ParamStore::values_filled(). Calls store.settle(). The pieces are views.
 std::vector<optim::StateTensor> pieces_to_fill(ParamStore& store);
 
-/// Fills `tensor`, of the shape of `param`, through `read`, which gives the values of the whole
-/// parameter: where `param` is a part of one, through a copy of the whole.
+/// Fills `tensor`, which has the shape of `param`. `read` fills a tensor with the values of a whole
+/// parameter. Where `param` is a part of one, `read` fills a temporary tensor, and this rank's part
+/// is copied from there.
 void fill_whole(const nn::Param& param, const Tensor& tensor,
                 const std::function<void(const nn::Param& param, const Tensor& whole)>& read);
 
-/// Calls `read` for each parameter of which `pieces` hold something, with memory for the whole of
-/// it, and keeps what the pieces hold: in place where one holds all, which `read` is called for on
-/// all `threads` at once (null: on this one), else through a copy of one parameter. Of a parameter
-/// that is a part of one, `read` gets the whole one. Needs no other rank.
+/// Fills `pieces`: calls `read` for each parameter of which they hold any element. Where one piece
+/// holds the whole parameter, `read` fills it in place; several `threads` do so at once (null: this
+/// thread alone). Otherwise `read` fills a temporary tensor of the whole parameter, one at a time,
+/// from which the pieces' elements are copied. For a part of a parameter, `read` gets the whole
+/// parameter: see fill_whole. Does not communicate.
 void fill_pieces(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
                  ThreadPool* threads,
                  const std::function<void(const std::string& name, const nn::Param& param,
                                           const Tensor& whole)>& read);
 
-/// Which of `num_ranks` ranks takes each of layout.trained(), so that bytes are even: the largest
-/// first, each to whoever has least. Those that take any are the lowest ranks.
+/// Assigns each parameter of layout.trained() to one of `num_ranks` ranks so that bytes are even:
+/// from the largest to the smallest, each goes to the rank with the fewest bytes so far. With fewer
+/// parameters than ranks, the highest ranks get none. Returns a rank for each parameter.
 std::vector<int> share_out(const FlatLayout& layout, int num_ranks);
 
-/// A parameter's value, or its part of some optimizer state, whole.
+/// The whole value of a parameter, or one whole tensor of its optimizer state.
 struct WholeTensor {
   std::string name;  ///< of the flat vector
   const nn::Param* param = nullptr;
   Tensor tensor;  ///< of the parameter's shape
 };
 
-/// Puts the pieces of all ranks together to whole tensors, each on the rank that takes it: every
-/// byte moves once, straight to where it stays.
+/// Puts the pieces of all ranks together to whole tensors, each on one rank, its taker. Every byte
+/// is copied once, straight to its final place.
 class WholeState {
  public:
-  /// Tells the others what this rank holds. `layout` and what `pieces` point to must outlive this;
-  /// together the ranks hold each tensor whole, or each of them does. Every rank of the group must
-  /// call it; null: this rank is alone.
+  /// Exchanges the places (not the elements) of all pieces among the ranks. `layout` and the memory
+  /// of `pieces` must outlive this. Each tensor is either whole on every rank, or its pieces on all
+  /// ranks cover each element once. Every rank of `group` must call it; null: this rank is alone.
   WholeState(const FlatLayout& layout, std::span<const optim::StateTensor> pieces,
              comm::Group* group);
 
-  /// The rank that takes trained()[i] of the vector `name`; the same on all ranks.
+  /// Returns the taker of trained()[i] of the vector `name`: the same rank on all ranks.
   using Taker = std::function<int(const std::string& name, std::size_t i)>;
-  /// Takes memory for what this rank takes: for all of it with `copies`, else for what it does not
-  /// hold whole anyway.
+  /// Allocates the tensors of which this rank is the taker. Without `copies`, a tensor that this
+  /// rank already holds whole is a view of its piece.
   void allocate(const Taker& taker, bool copies);
-  /// Collects. Every rank of the group must call it.
+  /// After allocate(): moves the elements to the takers. Every rank of the group must call it.
+  /// Returns when all tensors of this rank are complete.
   void collect();
-  /// By name, in the order of state(), and within a name in that of trained().
+  /// The tensors of which this rank is the taker: by name in the order in which ranks gave the
+  /// pieces, and within a name in the order of trained().
   std::span<const WholeTensor> tensors() const { return tensors_; }
 
  private:
@@ -79,10 +85,10 @@ class WholeState {
   struct Vector {
     std::string name;
     Dtype dtype = Dtype::kF32;
-    std::vector<std::vector<Stretch>> held;  // by rank, ascending
-    std::vector<optim::StateTensor> mine;    // ascending
+    std::vector<std::vector<Stretch>> held;  // by rank; each rank's are ascending
+    std::vector<optim::StateTensor> mine;    // this rank's pieces, ascending
   };
-  struct Move;  // one tensor on its way
+  struct Move;  // one tensor that goes to its taker
 
   void hear(const std::vector<std::string>& inventories);
   Stretch stretch_of(std::size_t i) const;
@@ -95,7 +101,7 @@ class WholeState {
   int rank_ = 0;
   int num_ranks_ = 1;
   std::vector<Vector> vectors_;
-  std::vector<std::vector<int>> takers_;  // of each vector, of each parameter; -1: it has none
+  std::vector<std::vector<int>> takers_;  // by vector, by parameter; -1: no rank holds elements
   std::vector<WholeTensor> tensors_;
   std::unique_ptr<std::byte[]> memory_;
 };
