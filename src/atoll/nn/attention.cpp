@@ -65,7 +65,8 @@ Footprint SelfAttention::plan(Spec x) const {
 
 void SelfAttention::rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const {
   if (options_.rope_table == nullptr) return;
-  ops::rope(run, options_.heads, options_.rope_table->value, positions, inverse, qkv);
+  ops::rope(run, options_.heads, options_.rope_table->value, positions, inverse, qkv,
+            options_.rotary_pairs);
 }
 
 void SelfAttention::forward(Run& run, const Pass& pass) {
