@@ -26,6 +26,7 @@ struct Variant {
   std::int64_t rotated = 0;  ///< elements of each head
   ops::RotaryPairs pairs = ops::RotaryPairs::kHalves;
   std::int64_t window = 0;
+  double softcap = 0;
 };
 
 // A layer and the table that it rotates by.
@@ -45,6 +46,7 @@ struct Attention {
     layer = std::make_unique<SelfAttention>(
         SelfAttention::Options{.heads = kHeads,
                                .scale = 0.7,
+                               .softcap = variant.softcap,
                                .rope_table = variant.rotated > 0 ? table.get() : nullptr,
                                .rotary_pairs = variant.pairs,
                                .window = variant.window,
@@ -87,6 +89,12 @@ TEST(SelfAttention, GradientsMatchFiniteDifferencesWithAPartOfEachHeadRotated) {
 
 TEST(SelfAttention, GradientsMatchFiniteDifferencesWithAWindow) {
   for (const std::int64_t window : {1, 3, 100}) expect_gradients({.window = window});
+}
+
+TEST(SelfAttention, GradientsMatchFiniteDifferencesWithCappedScores) {
+  auto positions = documents();
+  expect_gradients({.softcap = 0.3});
+  expect_gradients({.qk_norm = true, .rotated = 4, .window = 3, .softcap = 2}, positions);
 }
 
 TEST(SelfAttention, GradientsMatchFiniteDifferencesWithNormedHeads) {
