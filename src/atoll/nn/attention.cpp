@@ -65,7 +65,8 @@ Footprint SelfAttention::plan(Spec x) const {
 
 void SelfAttention::rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const {
   if (options_.rope_table == nullptr) return;
-  ops::rope(run, options_.heads, options_.rope_table->value, positions, inverse, qkv);
+  ops::rope(run, options_.heads, options_.rope_table->value, positions, inverse, qkv,
+            options_.rotary_pairs);
 }
 
 void SelfAttention::forward(Run& run, const Pass& pass) {
@@ -82,7 +83,7 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
   if (pass.cache != nullptr) {
     ATOLL_CHECK(positions.defined(), "a batch that continues a cache needs positions");
     const auto index = static_cast<std::size_t>(options_.index);
-    ops::attention_cached(run, options_.heads, options_.scale,
+    ops::attention_cached(run, options_.heads, setup().scores(),
                           {.window = options_.window, .positions = positions}, pass.cache->length,
                           qkv, pass.cache->keys[index], pass.cache->values[index], attended);
   } else {

@@ -16,10 +16,12 @@ class SelfAttention final : public Layer {
   struct Options {
     ops::HeadLayout heads;
     double scale = 0;                      ///< of the scores; 1 / sqrt(head_dim) in most models
-    const Constant* rope_table = nullptr;  ///< (P, head_dim), see ops::rope; null: no rotation
-    int index = 0;                         ///< which pair of KvCache tensors is this layer's
-    std::int64_t window = 0;               ///< see ops::AttentionMask; 0: none
-    double qk_norm_eps = 1e-6;             ///< see ops::qk_norm_forward
+    double softcap = 0;                    ///< see ops::AttentionScores; 0: none
+    const Constant* rope_table = nullptr;  ///< (P, R), see ops::rope; null: no rotation
+    ops::RotaryPairs rotary_pairs = ops::RotaryPairs::kHalves;
+    int index = 0;              ///< which pair of KvCache tensors is this layer's
+    std::int64_t window = 0;    ///< see ops::AttentionMask; 0: none
+    double qk_norm_eps = 1e-6;  ///< see ops::qk_norm_forward
   };
   /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C. q_norm, k_norm: (head_dim), the
   /// scales of each query and key head's RMSNorm; empty names mean no such norm. `core` null: this
@@ -35,7 +37,9 @@ class SelfAttention final : public Layer {
 
  private:
   bool has_qk_norm() const { return !q_norm_.name.empty(); }
-  AttentionCore::Setup setup() const { return {options_.heads, options_.scale, options_.window}; }
+  AttentionCore::Setup setup() const {
+    return {options_.heads, options_.scale, options_.window, options_.softcap};
+  }
   std::span<const Tensor> kept_by_core(const Pass& pass) const {
     return pass.kept.subspan(has_qk_norm() ? 4 : 2);
   }

@@ -18,14 +18,15 @@ AttentionCore::Footprint WholeAttention::plan(const Setup& setup, const Spec& qk
 
 void WholeAttention::forward(Run& run, const Setup& setup, const Batch* batch, const Tensor& qkv,
                              const Tensor& out, std::span<const Tensor> kept) {
-  ops::attention_forward(run, setup.heads, setup.scale, mask_of(setup, batch), qkv, out, kept[0]);
+  ops::attention_forward(run, setup.heads, setup.scores(), mask_of(setup, batch), qkv, out,
+                         kept[0]);
 }
 
 void WholeAttention::backward(Run& run, const Setup& setup, const Batch* batch, const Tensor& qkv,
                               const Tensor& out, std::span<const Tensor> kept, const Tensor& dout,
                               const Tensor& dqkv) {
-  ops::attention_backward(run, setup.heads, setup.scale, mask_of(setup, batch), qkv, out, kept[0],
-                          dout, dqkv);
+  ops::attention_backward(run, setup.heads, setup.scores(), mask_of(setup, batch), qkv, out,
+                          kept[0], dout, dqkv);
 }
 
 }  // namespace atl::nn

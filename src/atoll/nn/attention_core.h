@@ -19,6 +19,9 @@ class AttentionCore {
     ops::HeadLayout heads;
     double scale = 0;         ///< of the scores
     std::int64_t window = 0;  ///< see ops::AttentionMask
+    double softcap = 0;       ///< see ops::AttentionScores; 0: none
+
+    ops::AttentionScores scores() const { return {scale, softcap}; }
   };
   /// Memory from forward to B, in order, and scratch of either.
   struct Footprint {

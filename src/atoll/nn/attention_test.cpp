@@ -23,14 +23,17 @@ constexpr double kTolerance = 1e-7;
 struct Variant {
   bool bias = false;
   bool qk_norm = false;
-  bool rotates = false;
+  std::int64_t rotated = 0;  ///< elements of each head
+  ops::RotaryPairs pairs = ops::RotaryPairs::kHalves;
   std::int64_t window = 0;
+  double softcap = 0;
 };
 
 // A layer and the table that it rotates by.
 struct Attention {
   explicit Attention(const Variant& variant)
-      : table(make_rope_table(kDouble, kLength, kHeads.head_dim, 50.0,
+      : table(make_rope_table(kDouble, kLength,
+                              variant.rotated > 0 ? variant.rotated : kHeads.head_dim, 50.0,
                               {.kind = RopeScaling::Kind::kLinear, .factor = 2})),
         table_memory(table->spec.shape) {
     table->value = table_memory.view();
@@ -43,7 +46,9 @@ struct Attention {
     layer = std::make_unique<SelfAttention>(
         SelfAttention::Options{.heads = kHeads,
                                .scale = 0.7,
-                               .rope_table = variant.rotates ? table.get() : nullptr,
+                               .softcap = variant.softcap,
+                               .rope_table = variant.rotated > 0 ? table.get() : nullptr,
+                               .rotary_pairs = variant.pairs,
                                .window = variant.window,
                                .qk_norm_eps = 1e-3},
         make_linear(kDouble, {{"qkv", kHeads.qkv_width()}}, 8, 0.1, variant.bias),
@@ -72,26 +77,39 @@ void expect_gradients(const Variant& variant, Tensor positions = {}) {
 }
 
 TEST(SelfAttention, GradientsMatchFiniteDifferencesWithBiases) {
-  expect_gradients({.bias = true, .rotates = true});
+  expect_gradients({.bias = true, .rotated = 4});
+}
+
+TEST(SelfAttention, GradientsMatchFiniteDifferencesWithAPartOfEachHeadRotated) {
+  for (const auto pairs : {ops::RotaryPairs::kHalves, ops::RotaryPairs::kNeighbours}) {
+    expect_gradients({.rotated = 2, .pairs = pairs});
+    expect_gradients({.qk_norm = true, .rotated = 4, .pairs = pairs});
+  }
 }
 
 TEST(SelfAttention, GradientsMatchFiniteDifferencesWithAWindow) {
   for (const std::int64_t window : {1, 3, 100}) expect_gradients({.window = window});
 }
 
+TEST(SelfAttention, GradientsMatchFiniteDifferencesWithCappedScores) {
+  auto positions = documents();
+  expect_gradients({.softcap = 0.3});
+  expect_gradients({.qk_norm = true, .rotated = 4, .window = 3, .softcap = 2}, positions);
+}
+
 TEST(SelfAttention, GradientsMatchFiniteDifferencesWithNormedHeads) {
   expect_gradients({.qk_norm = true});
-  expect_gradients({.bias = true, .qk_norm = true, .rotates = true});
+  expect_gradients({.bias = true, .qk_norm = true, .rotated = 4});
 }
 
 TEST(SelfAttention, GradientsMatchFiniteDifferencesOverPackedDocuments) {
   auto positions = documents();
-  expect_gradients({.rotates = true}, positions);
-  expect_gradients({.bias = true, .qk_norm = true, .rotates = true, .window = 2}, positions);
+  expect_gradients({.rotated = 4}, positions);
+  expect_gradients({.bias = true, .qk_norm = true, .rotated = 4, .window = 2}, positions);
 }
 
 TEST(SelfAttention, ADocumentIsComputedAsIfAlone) {
-  const Attention attention({.bias = true, .qk_norm = true, .rotates = true});
+  const Attention attention({.bias = true, .qk_norm = true, .rotated = 4});
   auto positions = documents();
   LayerBench packed(*attention.layer, kX);
   packed.batch.positions = positions;
@@ -111,7 +129,7 @@ TEST(SelfAttention, ADocumentIsComputedAsIfAlone) {
 }
 
 TEST(SelfAttention, WeightPassesAddUp) {
-  const Attention attention({.bias = true, .qk_norm = true, .rotates = true});
+  const Attention attention({.bias = true, .qk_norm = true, .rotated = 4});
   LayerBench bench(*attention.layer, kX);
   bench.backward();
   std::vector<double> once;

@@ -130,7 +130,7 @@ void RingAttention::forward(Run& run, const Setup& setup, const Batch* batch, co
     for (const ops::AttentionBlock& block : blocks_with(owner, setup, qkv)) {
       const bool is_first = step == 0 && block.query_row > begun;
       begun = block.query_row;
-      ops::attention_block_forward(inner, setup.heads, setup.scale, mask_of(setup, batch), block,
+      ops::attention_block_forward(inner, setup.heads, setup.scores(), mask_of(setup, batch), block,
                                    is_first, qkv, kv, sums, kept[0]);
     }
     shift.wait();
@@ -166,8 +166,8 @@ void RingAttention::backward(Run& run, const Setup& setup, const Batch* batch, c
     ops::fill_zero(inner, here);
     const int owner = (axis_->rank + num_ranks - step) % num_ranks;
     for (const ops::AttentionBlock& block : blocks_with(owner, setup, qkv)) {
-      ops::attention_block_backward(inner, setup.heads, setup.scale, mask_of(setup, batch), block,
-                                    qkv, kv, out, kept[0], dout, sums, here);
+      ops::attention_block_backward(inner, setup.heads, setup.scores(), mask_of(setup, batch),
+                                    block, qkv, kv, out, kept[0], dout, sums, here);
     }
     shift.wait();
     if (step == 0) copy_kv(inner, setup.heads, sums, here, /*into_kv=*/false);

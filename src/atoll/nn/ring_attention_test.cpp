@@ -25,6 +25,7 @@ struct Case {
   std::int64_t window = 0;
   bool documents = false;
   Dtype dtype = Dtype::kF64;
+  double softcap = 0;
 
   std::string name() const {
     return fmt::format("{} ranks, {} of {} heads of {}, B {} T {} window {}{}", num_ranks,
@@ -37,6 +38,7 @@ template <typename T>
 AttentionCall<T> call_of(const Case& c) {
   AttentionCall<T> call(c.heads, c.batch, c.length);
   call.window = c.window;
+  call.softcap = c.softcap;
   if (!c.documents) return call;
   const RngStream stream(3, RngPurpose::kSynthetic);
   call.positions = OwnedTensor<std::int32_t>({c.batch, c.length});
@@ -80,7 +82,7 @@ Sent attend(const Case& c, AttentionCall<T>& whole) {
     Axis axis = {c.num_ranks, world.rank(), &mesh.group("cp")};
     RingAttention ring(&axis);
     const SequencePart part = {SequenceOrder::kZigzag, c.num_ranks, world.rank()};
-    const AttentionCore::Setup setup = {c.heads, whole.scale, c.window};
+    const AttentionCore::Setup setup = {c.heads, whole.scale, c.window, c.softcap};
     const std::int64_t rows = c.length / c.num_ranks;
     OwnedTensor<T> qkv({c.batch, rows, c.heads.qkv_width()});
     OwnedTensor<T> dqkv(qkv.shape, test::number<T>(std::nan("")));
@@ -123,6 +125,7 @@ std::vector<Case> all_cases() {
   }
   cases.push_back({4, {2, 2, 3}, 1, 8, 0, false});  // one token in each part
   cases.push_back({2, {4, 2, 8}, 3, 4, 0, true});
+  cases.push_back({3, {4, 2, 8}, 2, 60, 9, true, Dtype::kF64, 0.4});
   return cases;
 }
 

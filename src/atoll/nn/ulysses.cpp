@@ -113,7 +113,7 @@ void UlyssesAttention::forward(Run& run, const Setup& setup, const Batch* batch,
                                const Tensor& out, std::span<const Tensor> kept) {
   const std::array<std::int64_t, 1> attended = {setup.heads.query_width()};
   to_heads(run, qkv_widths(setup.heads), qkv, kept[kQkv]);
-  ops::attention_forward(run, part(setup.heads), setup.scale, mask(setup, batch), kept[kQkv],
+  ops::attention_forward(run, part(setup.heads), setup.scores(), mask(setup, batch), kept[kQkv],
                          kept[kOut], kept[kLse]);
   to_rows(run, attended, kept[kOut], out);
 }
@@ -127,7 +127,7 @@ void UlyssesAttention::backward(Run& run, const Setup& setup, const Batch* batch
   const Tensor all_dout = inner.take_scratch(kept[kOut].spec());
   const Tensor all_dqkv = inner.take_scratch(kept[kQkv].spec());
   to_heads(inner, attended, dout, all_dout);
-  ops::attention_backward(inner, part(setup.heads), setup.scale, mask(setup, batch), kept[kQkv],
+  ops::attention_backward(inner, part(setup.heads), setup.scores(), mask(setup, batch), kept[kQkv],
                           kept[kOut], kept[kLse], all_dout, all_dqkv);
   to_rows(inner, qkv_widths(setup.heads), all_dqkv, dqkv);
 }

@@ -61,6 +61,18 @@ TEST(CudaNumbers, ErrorFunctionsAreRightToTheirBounds) {
   }
 }
 
+TEST(CudaNumbers, TanhIsRightToItsBoundOnBothSidesOfWhereItChangesFormula) {
+  EXPECT_EQ(cuda::tanh_f32(0), 0.0F);
+  EXPECT_EQ(cuda::tanh_f32(1e30F), 1.0F);
+  EXPECT_EQ(cuda::tanh_f32(-1e30F), -1.0F);
+  EXPECT_TRUE(std::isnan(cuda::tanh_f32(std::nanf(""))));
+  for (float x = 1e-6F; x < 12; x *= 1.003F) {
+    const double exact = std::tanh(static_cast<double>(x));
+    EXPECT_NEAR(cuda::tanh_f32(x), exact, 3 * 0x1p-23 * exact) << x;
+    EXPECT_EQ(cuda::tanh_f32(-x), -cuda::tanh_f32(x));
+  }
+}
+
 template <typename T>
 struct Swiglu {
   OwnedTensor<T> gate_up, dh, h, dgate_up, h_again, dgate_up_alone;

@@ -42,6 +42,19 @@ class AttentionAmx : public ::testing::Test {
   void TearDown() override { reset_bf16_arithmetic(); }
 };
 
+TEST_F(AttentionAmx, LeavesCappedScoresToTheNextImplementation) {
+  TestRun run;
+  AttentionCall<Bf16> capped({2, 1, 64}, 1, 65), tiles({2, 1, 64}, 1, 65);
+  capped.softcap = tiles.softcap = 0.5;
+  capped.forward(run);
+  capped.backward(run);
+  set_bf16_arithmetic(Bf16Arithmetic::kF32);
+  tiles.forward(run);
+  tiles.backward(run);
+  EXPECT_EQ(capped.out, tiles.out);
+  EXPECT_EQ(capped.dqkv, tiles.dqkv);
+}
+
 template <typename T>
 AttentionCall<T> call_of(const Case& c) {
   AttentionCall<T> call(c.heads, c.B, c.T);

@@ -29,6 +29,7 @@ struct Pair {
     wide.qkv = narrow.qkv.as<float>();
     wide.dout = narrow.dout.as<float>();
   }
+  void cap(double softcap) { narrow.softcap = wide.softcap = softcap; }
   void hide(std::int64_t window, bool documents) {
     narrow.window = wide.window = window;
     if (!documents) return;
@@ -73,6 +74,8 @@ TEST_F(AttentionBf16, IsF32RoundedOnceOnEveryTarget) {
       Pair masked(c);
       masked.hide(20, true);
       masked.expect_same(run, what + " masked");
+      masked.cap(0.5);
+      masked.expect_same(run, what + " masked and capped");
     }
   }
   test::use_target(0);
@@ -101,6 +104,7 @@ TEST_F(AttentionBf16, CachedChunksAreF32RoundedOnce) {
         for (const std::int64_t window : {0, 40}) {
           Pair pair({heads, 2, 302});
           pair.hide(window, false);
+          pair.cap(window == 0 ? 0 : 0.5);
           pair.narrow.cached(run, 310, chunks);
           pair.wide.cached(run, 310, chunks);
           EXPECT_EQ(pair.narrow.out, pair.wide.out.as<Bf16>()) << heads.head_dim;

@@ -28,15 +28,17 @@ struct AttentionCall {
   ops::AttentionMask mask() {
     return {window, positions.size() == 0 ? Tensor() : positions.view()};
   }
-  void forward(Run& run) { ops::attention_forward(run, heads, scale, mask(), qkv, out, lse); }
+  ops::AttentionScores scores() const { return {scale, softcap}; }
+  void forward(Run& run) { ops::attention_forward(run, heads, scores(), mask(), qkv, out, lse); }
   void backward(Run& run) {
-    ops::attention_backward(run, heads, scale, mask(), qkv, out, lse, dout, dqkv);
+    ops::attention_backward(run, heads, scores(), mask(), qkv, out, lse, dout, dqkv);
   }
   /// Computes `out` as a generation does: row after row, in chunks of the given lengths.
   void cached(Run& run, std::int64_t capacity, const std::vector<std::int64_t>& chunks);
 
   ops::HeadLayout heads;
   double scale;
+  double softcap = 0;
   std::int64_t window = 0;
   OwnedTensor<std::int32_t> positions;  ///< none when empty
   OwnedTensor<T> qkv, dout, out, dqkv;
@@ -62,7 +64,7 @@ void AttentionCall<T>::cached(Run& run, std::int64_t capacity,
       }
     };
     copy_rows(qkv, new_rows, true);
-    ops::attention_cached(run, heads, scale, {.window = window}, before, new_rows, keys, values,
+    ops::attention_cached(run, heads, scores(), {.window = window}, before, new_rows, keys, values,
                           attended);
     copy_rows(out, attended, false);
     before += rows;

@@ -32,4 +32,9 @@ inline void check_window(const char* op, const AttentionMask& mask) {
   ATOLL_CHECK(mask.window >= 0, "{}: a window of {} keys", op, mask.window);
 }
 
+/// Throws Error(kInternal) for a cap that no score could stay below.
+inline void check_scores(const char* op, const AttentionScores& scores) {
+  ATOLL_CHECK(scores.softcap >= 0, "{}: scores capped to {}", op, scores.softcap);
+}
+
 }  // namespace atl::ops

@@ -11,16 +11,17 @@ namespace atl::ops::cpu {
 /// The widest head whose tiles fit the fixed buffers.
 constexpr std::int64_t kMaxHeadDim = kMaxTiledHeadDim;
 
-void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                       Tensor qkv, Tensor out, Tensor lse);
-void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv);
+void attention_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                       const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse);
+void attention_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                        const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse, Tensor dout,
+                        Tensor dqkv);
 std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec& qkv);
 
 /// T >= 1 new queries against caches that hold their keys and values already.
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
-                      Tensor out);
+void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
+                      std::int64_t window, std::int64_t key_offset, Tensor qkv, Tensor k_cache,
+                      Tensor v_cache, Tensor out);
 /// Scratch of attention_cached: partial results of a long cache's key ranges.
 std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& qkv);
 

@@ -248,7 +248,7 @@ void for_rows(const Block& block, const Operands& o, Bf16* weights, Row&& row) {
   }
 }
 
-Operands operands_of(const HeadLayout& heads, double scale, const AttentionMask& mask,
+Operands operands_of(const HeadLayout& heads, AttentionScores scores, const AttentionMask& mask,
                      const Tensor& qkv, std::int64_t b, std::int64_t kv_head) {
   Operands o;
   o.T = qkv.dim(1);
@@ -257,7 +257,7 @@ Operands operands_of(const HeadLayout& heads, double scale, const AttentionMask&
   o.out_stride = heads.query_width();
   o.first_keys.window = size(mask.window);
   if (mask.positions.defined()) o.first_keys.positions = position_data(mask.positions) + b * o.T;
-  o.scale = static_cast<float>(scale);
+  o.scale = static_cast<float>(scores.scale);
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   const Bf16* const sequence = qkv.data<Bf16>() + b * o.T * heads.qkv_width();
   o.q = sequence + kv_head * group * o.D;
@@ -356,9 +356,10 @@ void store_gradient(const float* sums, float factor, const Operands& o, Bf16* ro
 }
 
 /// nullptr, or why tiles cannot serve.
-Declined why_not(const HeadLayout& heads, const Tensor& qkv) {
+Declined why_not(const HeadLayout& heads, const AttentionScores& scores, const Tensor& qkv) {
   if (qkv.dtype() != Dtype::kBf16) return "not bf16";
   if (bf16_arithmetic() != Bf16Arithmetic::kAmx) return "AMX is not chosen";
+  if (scores.softcap != 0) return "a soft cap";
   if (heads.head_dim % kAmxTerms != 0) return "head_dim is no multiple of 32";
   if (heads.head_dim > kMaxHead) return "head_dim above 128";
   if (amx_padded(qkv.dim(1)) * heads.head_dim > kMaxElements) return "keys exceed a core's cache";
@@ -367,14 +368,14 @@ Declined why_not(const HeadLayout& heads, const Tensor& qkv) {
 
 }  // namespace
 
-Declined attention_amx_forward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_amx_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
-  if (const Declined reason = why_not(heads, qkv); reason != kServed) return reason;
+  if (const Declined reason = why_not(heads, scores, qkv); reason != kServed) return reason;
   return serve_host(run, [&] {
     const std::int64_t group = heads.num_heads / heads.num_kv_heads;
     run.threads().run(qkv.dim(0) * heads.num_kv_heads, [&](std::int64_t pair) {
       const std::int64_t b = pair / heads.num_kv_heads, kv_head = pair % heads.num_kv_heads;
-      const Operands o = operands_of(heads, scale, mask, qkv, b, kv_head);
+      const Operands o = operands_of(heads, scores, mask, qkv, b, kv_head);
       Room& room = Room::mine();
       const AmxScope scope;
       pack_columns(o.k, o, room.k_columns);
@@ -388,15 +389,15 @@ Declined attention_amx_forward(Run& run, const HeadLayout& heads, double scale,
   });
 }
 
-Declined attention_amx_backward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_amx_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                 const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse,
                                 Tensor dout, Tensor dqkv) {
-  if (const Declined reason = why_not(heads, qkv); reason != kServed) return reason;
+  if (const Declined reason = why_not(heads, scores, qkv); reason != kServed) return reason;
   return serve_host(run, [&] {
     const std::int64_t group = heads.num_heads / heads.num_kv_heads;
     run.threads().run(qkv.dim(0) * heads.num_kv_heads, [&](std::int64_t pair) {
       const std::int64_t b = pair / heads.num_kv_heads, kv_head = pair % heads.num_kv_heads;
-      const Operands o = operands_of(heads, scale, mask, qkv, b, kv_head);
+      const Operands o = operands_of(heads, scores, mask, qkv, b, kv_head);
       Room& room = Room::mine();
       const AmxScope scope;
       pack_columns(o.k, o, room.k_columns);

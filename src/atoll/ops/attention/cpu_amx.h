@@ -10,12 +10,12 @@
 namespace atl::ops::cpu {
 
 /// Where bf16_arithmetic() says so, for heads and contexts whose keys and values stay in a core's
-/// cache: head_dim a multiple of 32 up to 128, T * head_dim up to 131,072. Each thread keeps some
-/// 5 MiB from its first call on.
-Declined attention_amx_forward(Run& run, const HeadLayout& heads, double scale,
+/// cache: head_dim a multiple of 32 up to 128, T * head_dim up to 131,072, no soft cap. Each thread
+/// keeps some 5 MiB from its first call on.
+Declined attention_amx_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse);
 /// The same for gradients: a task for each sequence and key-value head.
-Declined attention_amx_backward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_amx_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                 const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse,
                                 Tensor dout, Tensor dqkv);
 

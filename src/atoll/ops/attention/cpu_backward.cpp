@@ -51,13 +51,40 @@ struct DscoresInto {
   HWY_INLINE void save(std::size_t, Vf) const {}
 };
 
+// Scores in units of the cap become probabilities, and `slopes` how each score grows with what it
+// was before the cap.
+HWY_INLINE void capped_probabilities(float cap, const float* lse, std::size_t num_rows,
+                                     std::size_t num_vecs, Rows<float> scores, Rows<float> slopes) {
+  const F32 d;
+  for (std::size_t row = 0; row < num_rows; ++row) {
+    for (std::size_t v = 0; v < num_vecs; ++v) {
+      float* p = scores.at(row, v * kLanes);
+      const Vf t = tanh_lanes(hn::LoadU(d, p));
+      const Vf row_lse = hn::LoadU(d, lse + v * kLanes);
+      hn::StoreU(exp2_lanes(hn::MulSub(hn::Set(d, cap), t, row_lse)), d, p);
+      hn::StoreU(hn::NegMulAdd(t, t, hn::Set(d, 1.0F)), d, slopes.at(row, v * kLanes));
+    }
+  }
+}
+
+HWY_INLINE void multiply_by(Rows<const float> factors, std::size_t num_rows, std::size_t num_vecs,
+                            Rows<float> values) {
+  const F32 d;
+  for (std::size_t row = 0; row < num_rows; ++row) {
+    for (std::size_t v = 0; v < num_vecs; ++v) {
+      float* p = values.at(row, v * kLanes);
+      hn::StoreU(hn::Mul(hn::LoadU(d, p), hn::LoadU(d, factors.at(row, v * kLanes))), d, p);
+    }
+  }
+}
+
 // P, dV, dS and dK of a band of keys with the queries that see it; leaves dS in `scores`.
 template <class T, class G>
 HWY_INLINE void backward_band(const BackwardTask<T, G>& task, const TileOfScores& tile,
                               const QueryTile& queries, Rows<const float> keys,
-                              Rows<const float> values, Rows<float> scores, std::size_t row,
-                              std::size_t num_rows, std::size_t vec, std::size_t end_vec,
-                              Ahead& ahead) {
+                              Rows<const float> values, Rows<float> scores, Rows<float> slopes,
+                              std::size_t row, std::size_t num_rows, std::size_t vec,
+                              std::size_t end_vec, Ahead& ahead) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
   const std::size_t row_size = padded(D);
@@ -67,8 +94,16 @@ HWY_INLINE void backward_band(const BackwardTask<T, G>& task, const TileOfScores
   const std::size_t num_queries = std::min(queries.num_queries, end_vec * kLanes) - skipped;
   const std::size_t key = tile.first_key() + row;
   const Rows<float> p = {scores.at(row, skipped), ld};
-  product(num_rows, num_vecs, D, {keys.at(row, 0), keys.stride, 1},
-          {queries.q_columns + skipped, ld}, ProbabilitiesInto{p, queries.lse + skipped}, ahead);
+  const float cap = score_cap(task.scores);
+  const Left band_keys = {keys.at(row, 0), keys.stride, 1};
+  const Rows<const float> columns = {queries.q_columns + skipped, ld};
+  if (cap == 0) {
+    product(num_rows, num_vecs, D, band_keys, columns, ProbabilitiesInto{p, queries.lse + skipped},
+            ahead);
+  } else {
+    product(num_rows, num_vecs, D, band_keys, columns, StoreTo{p}, ahead);
+    capped_probabilities(cap, queries.lse + skipped, num_rows, num_vecs, p, slopes);
+  }
   if (tile.partial()) tile.hide(scores, row, num_rows, vec, end_vec, 0.0F);
   if (task.keys_and_values) {
     product(num_rows, row_vecs, num_queries, {p.data, ld, 1},
@@ -77,6 +112,7 @@ HWY_INLINE void backward_band(const BackwardTask<T, G>& task, const TileOfScores
   }
   product(num_rows, num_vecs, D, {values.at(row, 0), values.stride, 1},
           {queries.dout_columns + skipped, ld}, DscoresInto{p, queries.delta + skipped}, ahead);
+  if (cap != 0) multiply_by({slopes.data, slopes.stride}, num_rows, num_vecs, p);
   // Again, for where dP is no number.
   if (tile.partial()) tile.hide(scores, row, num_rows, vec, end_vec, 0.0F);
   if (task.keys_and_values) {
@@ -90,13 +126,15 @@ HWY_INLINE void backward_band(const BackwardTask<T, G>& task, const TileOfScores
 template <class T, class G>
 HWY_INLINE void backward_tile(const BackwardTask<T, G>& task, const QueryTile& queries,
                               std::size_t key, std::size_t num_keys, Rows<const float> keys,
-                              Rows<const float> values, Rows<float> scores, Ahead& ahead) {
+                              Rows<const float> values, Rows<float> scores, Rows<float> slopes,
+                              Ahead& ahead) {
   const TileOfScores tile(key, num_keys, task.query_offset + queries.first, queries.num_vecs,
                           queries.first_keys);
-  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec,
-                     std::size_t end_vec) HWY_ATTR {
-    backward_band(task, tile, queries, keys, values, scores, row, num_rows, vec, end_vec, ahead);
-  });
+  tile.for_bands([&](std::size_t row, std::size_t num_rows, std::size_t vec, std::size_t end_vec)
+                     HWY_ATTR {
+                       backward_band(task, tile, queries, keys, values, scores, slopes, row,
+                                     num_rows, vec, end_vec, ahead);
+                     });
   if (!task.queries) return;
   tile.for_panels(scores, [&](std::size_t row, std::size_t num_rows, std::size_t vec,
                               std::size_t num_vecs) HWY_ATTR {
@@ -116,6 +154,7 @@ HWY_INLINE void backward_block(const BackwardTask<T, G>& task, std::size_t h, st
   HWY_ALIGN float k_room[kKeyTile * kMaxTiledHeadDim];
   HWY_ALIGN float v_room[kKeyTile * kMaxTiledHeadDim];
   HWY_ALIGN float scores[kKeyTile * kMaxQueryTile];
+  HWY_ALIGN float slopes[kKeyTile * kMaxQueryTile];  // of capped scores
   for (std::size_t i = 0; i < num_tiles; ++i) {
     pack_queries(task, h, tile_of(block, D, first, end, i));
   }
@@ -145,12 +184,12 @@ HWY_INLINE void backward_block(const BackwardTask<T, G>& task, std::size_t h, st
       const std::size_t begin = std::max(key, static_cast<std::size_t>(tile.first_keys[0]));
       if (begin >= end_here) continue;
       backward_tile(task, tile, begin, end_here - begin, {keys.at(begin - key, 0), keys.stride},
-                    {values.at(begin - key, 0), values.stride}, {scores, ld}, ahead);
+                    {values.at(begin - key, 0), values.stride}, {scores, ld}, {slopes, ld}, ahead);
     }
   }
   if (!task.queries) return;
   float factor[kMaxQueryTile], ones[kMaxQueryTile];
-  std::fill_n(factor, kMaxQueryTile, static_cast<float>(task.scale));
+  std::fill_n(factor, kMaxQueryTile, static_cast<float>(task.scores.scale));
   std::fill_n(ones, kMaxQueryTile, 1.0F);
   for (std::size_t i = 0; i < num_tiles; ++i) {
     const QueryTile tile = tile_of(block, D, first, end, i);
@@ -192,7 +231,7 @@ void backward_range(const BackwardTask<T, G>& task) {
   if (task.keys_and_values) {
     constexpr std::size_t kRowsAhead = 8;
     const F32 d;
-    const Vf scale = hn::Set(d, static_cast<float>(task.scale));
+    const Vf scale = hn::Set(d, static_cast<float>(task.scores.scale));
     for (std::size_t key = task.first_key; key < task.end_key; ++key) {
       const float* dk = task.dk + key * padded(D);
       const float* dv = task.dv + key * padded(D);
@@ -295,7 +334,7 @@ BackwardTask<T, G> task_of(const BackwardOperands<T, G>& o, std::int64_t index, 
   task.query_offset = static_cast<std::size_t>(o.key_offset);
   task.first_keys.window = static_cast<std::size_t>(o.window);
   if (o.positions != nullptr) task.first_keys.positions = o.positions + b * o.batch_rows;
-  task.scale = o.scale;
+  task.scores = o.scores;
   task.end_head = static_cast<std::size_t>(group);
   task.end_query = static_cast<std::size_t>(o.num_queries);
   task.end_key = static_cast<std::size_t>(o.num_keys);
@@ -350,12 +389,12 @@ void run_ranges(Run& run, const BackwardOperands<T, G>& operands) {
 }
 
 template <typename T>
-void backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+void backward(Run& run, const HeadLayout& heads, AttentionScores scores, const AttentionMask& mask,
               const Tensor& qkv, const Tensor& out, const Tensor& lse, const Tensor& dout,
               const Tensor& dqkv, float* scratch) {
   BackwardOperands<T> operands;
   operands.heads = heads;
-  operands.scale = scale;
+  operands.scores = scores;
   operands.window = mask.window;
   operands.positions = position_data(mask.positions);
   operands.q = qkv.data<T>();
@@ -396,16 +435,17 @@ std::size_t attention_backward_scratch_bytes(const HeadLayout& heads, const Spec
   return backward_tiles_scratch_bytes(heads, qkv.shape.dim(0), qkv.shape.dim(1));
 }
 
-void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv) {
+void attention_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                        const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse, Tensor dout,
+                        Tensor dqkv) {
   const std::size_t bytes = attention_backward_scratch_bytes(heads, qkv.spec());
   Run inner = run;
   const Tensor scratch = inner.take_scratch({Dtype::kU8, {static_cast<std::int64_t>(bytes)}});
   auto* sums = static_cast<float*>(scratch.raw());
   if (qkv.dtype() == Dtype::kBf16) {
-    return backward<Bf16>(run, heads, scale, mask, qkv, out, lse, dout, dqkv, sums);
+    return backward<Bf16>(run, heads, scores, mask, qkv, out, lse, dout, dqkv, sums);
   }
-  backward<float>(run, heads, scale, mask, qkv, out, lse, dout, dqkv, sums);
+  backward<float>(run, heads, scores, mask, qkv, out, lse, dout, dqkv, sums);
 }
 
 }  // namespace atl::ops::cpu

@@ -18,7 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-// scores[i] = scale q . k_i, and a padding up to whole vectors that weighs nothing.
+// scores[i] = the score of q . k_i in units of log 2, and a padding up to whole vectors that weighs
+// nothing.
 template <class T>
 HWY_INLINE void decode_scores(const DecodeTask<T>& task, const T* k, std::size_t num_keys,
                               float* scores) {
@@ -27,7 +28,13 @@ HWY_INLINE void decode_scores(const DecodeTask<T>& task, const T* k, std::size_t
         sum_lanes(task.head_dim, [&](std::size_t c, auto lanes, TwoVectors& sum) HWY_ATTR {
           sum.first = hn::MulAdd(lanes.load(task.q + c), lanes.load(k + c), sum.first);
         });
-    scores[i] = task.scale * sums.first;
+    scores[i] = task.factor * sums.first;
+  }
+  if (task.cap != 0) {
+    for_lanes(num_keys, [&](std::size_t i, auto lanes) HWY_ATTR {
+      lanes.store(hn::Mul(hn::Set(F32(), task.cap), tanh_lanes(lanes.load(scores + i))),
+                  scores + i);
+    });
   }
   for (std::size_t i = num_keys; i % kLanes != 0; ++i) scores[i] = kHiddenScore;
 }
@@ -177,7 +184,8 @@ void decode(Run& run, const HeadLayout& heads, const ForwardOperands<T>& operand
         static_cast<std::size_t>(operands.kv_stride),
         static_cast<std::size_t>(std::min(range, num_keys - r * range)),
         static_cast<std::size_t>(D),
-        static_cast<float>(operands.scale * kLog2E),
+        query_factor(operands.scores),
+        score_cap(operands.scores),
         partials + r * range_stride + (b * heads.num_heads + kv_head * group) * size};
     run_task(task, static_cast<std::size_t>(group), static_cast<std::size_t>(size));
   });
@@ -187,7 +195,7 @@ void decode(Run& run, const HeadLayout& heads, const ForwardOperands<T>& operand
 }
 
 template <typename T>
-void cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
+void cached(Run& run, const HeadLayout& heads, AttentionScores scores, std::int64_t window,
             std::int64_t key_offset, const Tensor& qkv, const Tensor& k_cache,
             const Tensor& v_cache, const Tensor& out) {
   ForwardOperands<T> operands;
@@ -200,7 +208,7 @@ void cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window
   operands.batch_rows = qkv.dim(1);
   operands.key_offset = key_offset;
   operands.window = window;
-  operands.scale = scale;
+  operands.scores = scores;
   if (qkv.dim(1) == 1) {
     decode(run, heads, operands, qkv.dim(0));
   } else {
@@ -216,13 +224,13 @@ std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& 
           .bytes());
 }
 
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
-                      Tensor out) {
+void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
+                      std::int64_t window, std::int64_t key_offset, Tensor qkv, Tensor k_cache,
+                      Tensor v_cache, Tensor out) {
   if (qkv.dtype() == Dtype::kBf16) {
-    return cached<Bf16>(run, heads, scale, window, key_offset, qkv, k_cache, v_cache, out);
+    return cached<Bf16>(run, heads, scores, window, key_offset, qkv, k_cache, v_cache, out);
   }
-  cached<float>(run, heads, scale, window, key_offset, qkv, k_cache, v_cache, out);
+  cached<float>(run, heads, scores, window, key_offset, qkv, k_cache, v_cache, out);
 }
 
 }  // namespace atl::ops::cpu

@@ -69,12 +69,12 @@ HWY_INLINE void softmax_tile(const TileOfScores& tile, Rows<float> scores, Runni
   }
 }
 
-// The scores of one tile of keys.
+// The scores of one tile of keys; `cap` as in score_cap.
 HWY_INLINE void score_tile(const TileOfScores& tile, std::size_t D, Rows<const float> q,
-                           Rows<const float> k, Rows<float> scores, RunningSoftmax& rows,
+                           Rows<const float> k, float cap, Rows<float> scores, RunningSoftmax& rows,
                            Ahead& ahead) {
   std::copy_n(rows.max, kMaxQueryTile, rows.new_max);
-  if (!tile.partial()) {
+  if (!tile.partial() && cap == 0) {
     product(tile.num_keys(), tile.num_vecs(), D, {k.data, k.stride, 1}, q,
             ScoresInto{scores, rows.new_max}, ahead);
     return;
@@ -84,6 +84,8 @@ HWY_INLINE void score_tile(const TileOfScores& tile, std::size_t D, Rows<const f
                        product(num_rows, end_vec - vec, D, {k.at(row, 0), k.stride, 1},
                                {q.at(0, vec * kLanes), q.stride},
                                StoreTo{{scores.at(row, vec * kLanes), scores.stride}}, ahead);
+                       if (cap != 0) cap_scores(scores, row, num_rows, vec, end_vec, cap);
+                       if (!tile.partial()) return;
                        tile.hide(scores, row, num_rows, vec, end_vec, kMaskedScore);
                      });
   const F32 d;
@@ -144,11 +146,11 @@ struct QueryBlock {
 
 // One tile of queries and one of keys.
 HWY_INLINE void forward_tile(const TileOfScores& tile, std::size_t D, Rows<const float> q,
-                             Rows<const float> k, Rows<const float> v, RunningSoftmax& rows,
-                             Rows<float> out, Ahead& ahead) {
+                             Rows<const float> k, Rows<const float> v, float cap,
+                             RunningSoftmax& rows, Rows<float> out, Ahead& ahead) {
   HWY_ALIGN float buffer[kKeyTile * kMaxQueryTile];
   const Rows<float> scores = {buffer, q.stride};
-  score_tile(tile, D, q, k, scores, rows, ahead);
+  score_tile(tile, D, q, k, cap, scores, rows, ahead);
   softmax_tile(tile, scores, rows);
   attend_tile(tile, D, v, scores, rows.shrink, out, ahead);
 }
@@ -161,6 +163,7 @@ void forward_block(const ForwardTask<T, O>& task) {
   const std::size_t D = task.head_dim;
   const std::size_t ld = query_tile(D);
   const std::size_t size = ld * padded(D);
+  const float cap = score_cap(task.scores);
   HWY_ALIGN float k_room[kKeyTile * kMaxTiledHeadDim];
   HWY_ALIGN float v_room[kKeyTile * kMaxTiledHeadDim];
   QueryBlock block;
@@ -168,7 +171,7 @@ void forward_block(const ForwardTask<T, O>& task) {
     const std::size_t num_queries = std::min(ld, task.num_queries - first);
     const Rows<const T> rows = {task.q + first * task.q_stride, task.q_stride};
     pack_transposed(gather_rows(rows, num_queries, D, k_room), num_queries, D,
-                    static_cast<float>(task.scale * kLog2E), (num_queries + kLanes - 1) / kLanes,
+                    query_factor(task.scores), (num_queries + kLanes - 1) / kLanes,
                     {block.q + i * size, ld});
     task.first_keys.fill(first, task.first_query + first, num_queries, block.first_keys[i]);
     std::fill_n(block.out + i * size, size, 0.0F);
@@ -198,7 +201,7 @@ void forward_block(const ForwardTask<T, O>& task) {
       const TileOfScores tile(begin, end_here - begin, first_query,
                               (num_queries + kLanes - 1) / kLanes, block.first_keys[i]);
       forward_tile(tile, D, {block.q + i * size, ld}, {k.at(begin - key, 0), k.stride},
-                   {v.at(begin - key, 0), v.stride}, block.rows[i], {block.out + i * size, ld},
+                   {v.at(begin - key, 0), v.stride}, cap, block.rows[i], {block.out + i * size, ld},
                    ahead);
     }
   }
@@ -302,14 +305,14 @@ void run_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLayout
     task.num_keys = static_cast<std::size_t>(operands.num_keys);
     task.first_keys.window = static_cast<std::size_t>(operands.window);
     if (operands.positions != nullptr) task.first_keys.positions = operands.positions + row;
-    task.scale = operands.scale;
+    task.scores = operands.scores;
     task.merges = operands.merges;
     run_task(task);
   });
 }
 
 template <typename T>
-void forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+void forward(Run& run, const HeadLayout& heads, AttentionScores scores, const AttentionMask& mask,
              const Tensor& qkv, const Tensor& out, const Tensor& lse) {
   ForwardOperands<T> operands;
   operands.qkv = qkv.data<T>();
@@ -322,7 +325,7 @@ void forward(Run& run, const HeadLayout& heads, double scale, const AttentionMas
   operands.batch_rows = qkv.dim(1);
   operands.window = mask.window;
   operands.positions = position_data(mask.positions);
-  operands.scale = scale;
+  operands.scores = scores;
   run_tiles(run, qkv.dim(0), qkv.dim(1), heads, operands);
 }
 
@@ -343,10 +346,10 @@ void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLa
   run_tiles(run, B, num_rows, heads, operands);
 }
 
-void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                       Tensor qkv, Tensor out, Tensor lse) {
-  if (qkv.dtype() == Dtype::kBf16) return forward<Bf16>(run, heads, scale, mask, qkv, out, lse);
-  forward<float>(run, heads, scale, mask, qkv, out, lse);
+void attention_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                       const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
+  if (qkv.dtype() == Dtype::kBf16) return forward<Bf16>(run, heads, scores, mask, qkv, out, lse);
+  forward<float>(run, heads, scores, mask, qkv, out, lse);
 }
 
 }  // namespace atl::ops::cpu

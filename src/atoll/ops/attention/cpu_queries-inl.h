@@ -82,7 +82,7 @@ HWY_INLINE void pack_queries(const BackwardTask<T, G>& task, std::size_t h, cons
   const Rows<const float> q = gather_rows<T>(
       {task.q + h * D + first * task.q_stride, task.q_stride}, tile.num_queries, D, tile.q_rows);
   const Rows<const float> wide_dout = gather_rows(dout, tile.num_queries, D, tile.dout_rows);
-  pack_transposed(q, tile.num_queries, D, static_cast<float>(task.scale * kLog2E), tile.num_vecs,
+  pack_transposed(q, tile.num_queries, D, query_factor(task.scores), tile.num_vecs,
                   {tile.q_columns, ld});
   pack_transposed(wide_dout, tile.num_queries, D, 1.0F, tile.num_vecs, {tile.dout_columns, ld});
   if (task.queries) std::fill_n(tile.dq_columns, D * ld, 0.0F);

@@ -16,11 +16,24 @@
 #include "atoll/ops/attention/cpu_shape.h"
 #include "atoll/ops/cpu/exp2-inl.h"
 #include "atoll/ops/cpu/lanes-inl.h"
+#include "atoll/ops/cpu/tanh-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
+
+/// scores = cap tanh(scores) in rows [row, row + num_rows) and vectors [vec, end_vec).
+HWY_INLINE void cap_scores(Rows<float> scores, std::size_t row, std::size_t num_rows,
+                           std::size_t vec, std::size_t end_vec, float cap) {
+  const F32 d;
+  for (std::size_t r = row; r < row + num_rows; ++r) {
+    for (std::size_t v = vec; v < end_vec; ++v) {
+      float* p = scores.at(r, v * kLanes);
+      hn::StoreU(hn::Mul(hn::Set(d, cap), tanh_lanes(hn::LoadU(d, p))), d, p);
+    }
+  }
+}
 
 /// The scores of one tile of keys against one tile of queries: element (key, query) of the
 /// transposed score matrix, queries in lanes, so that a softmax needs no sum across lanes. The keys

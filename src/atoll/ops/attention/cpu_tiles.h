@@ -6,8 +6,8 @@
 
 #include <limits>
 
+#include "atoll/ops/attention/attention.h"
 #include "atoll/ops/attention/cpu_shape.h"
-#include "atoll/ops/rope/rope.h"
 #include "atoll/ops/run.h"
 
 namespace atl::ops::cpu {
@@ -17,6 +17,17 @@ constexpr float kHiddenScore = -1e30F;
 /// What a masked score is. Half of it is the running maximum of a row that has seen no key yet, so
 /// that even there a masked score weighs nothing.
 constexpr float kMaskedScore = 2 * kHiddenScore;
+
+/// What queries are multiplied by before they meet keys: scores then come in units of log 2, or,
+/// where they are to be capped, in units of the cap.
+inline float query_factor(const AttentionScores& scores) {
+  return static_cast<float>(scores.softcap == 0 ? scores.scale * kLog2E
+                                                : scores.scale / scores.softcap);
+}
+/// The cap in units of log 2; 0: none.
+inline float score_cap(const AttentionScores& scores) {
+  return static_cast<float>(scores.softcap * kLog2E);
+}
 
 /// A block of queries of one head. Rows of q, k, v and out lie `stride` elements apart. O is what
 /// attended values are stored in.
@@ -36,7 +47,7 @@ struct ForwardTask {
   /// Keys that there are: queries may come after all of them.
   std::size_t num_keys = std::numeric_limits<std::size_t>::max();
   FirstKeys first_keys;  ///< of the block's queries
-  double scale = 1;
+  AttentionScores scores = 1;
   bool merges = false;  ///< out and lse hold what other keys gave; O is float
 };
 
@@ -49,7 +60,9 @@ struct DecodeTask {
   std::size_t kv_stride = 0;
   std::size_t num_keys = 0;
   std::size_t head_dim = 0;
-  float scale = 1;  ///< log2(e) included
+  /// What products of a query and a key are multiplied by: see query_factor.
+  float factor = 1;
+  float cap = 0;  ///< log2(e) included; 0: none
   /// Receives the maximum (in units of log 2), the sum of exponentials, and head_dim sums of
   /// values weighted by them, per query head.
   float* partial = nullptr;
@@ -78,7 +91,7 @@ struct BackwardTask {
   std::size_t head_dim = 0;
   std::size_t query_offset = 0;  ///< the last key that query 0 sees; query i sees i more
   FirstKeys first_keys;          ///< of all queries
-  double scale = 1;
+  AttentionScores scores = 1;
   std::size_t first_head = 0, end_head = 0;    ///< of the group
   std::size_t first_query = 0, end_query = 0;  ///< first_query is a tile's first
   std::size_t first_key = 0, end_key = 0;      ///< first_key is a tile's first
@@ -104,7 +117,7 @@ struct ForwardOperands {
   std::int64_t window = 0;  ///< see ops::AttentionMask
   /// (B, T) or null.
   const std::int32_t* positions = nullptr;
-  double scale = 1;
+  AttentionScores scores = 1;
   bool merges = false;  ///< see ForwardTask
 };
 
@@ -120,7 +133,7 @@ void forward_tiles(Run& run, std::int64_t B, std::int64_t num_rows, const HeadLa
 template <typename T, typename G = T>
 struct BackwardOperands {
   HeadLayout heads;
-  double scale = 1;
+  AttentionScores scores = 1;
   std::int64_t window = 0;
   const std::int32_t* positions = nullptr;
   const T* q = nullptr;  ///< (B, batch_rows, qkv_width), as dq

@@ -18,7 +18,7 @@ std::int64_t num_queries(const HeadLayout& heads, const Tensor& qkv) {
 
 }  // namespace
 
-Declined attention_forward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                            const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
   if (heads.head_dim > AttentionSetup::kMaxHeadDim) return "head_dim above 256";
   return serve_gpu_storage(run, qkv.dtype(), [&]<typename T>(T) {
@@ -26,16 +26,16 @@ Declined attention_forward(Run& run, const HeadLayout& heads, double scale,
     const std::int64_t rows = num_queries(heads, qkv);
     launch_rows(run, rows,
                 AttentionForward<T>{from.queries, from.keys, from.values, heads_of<T>(out, heads),
-                                    output<float>(lse), setup_of(heads, scale, mask, qkv), rows});
+                                    output<float>(lse), setup_of(heads, scores, mask, qkv), rows});
   });
 }
 
-Declined attention_backward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                             const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse,
                             Tensor dout, Tensor dqkv) {
   if (heads.head_dim > AttentionSetup::kMaxHeadDim) return "head_dim above 256";
   return serve_gpu_storage(run, qkv.dtype(), [&]<typename T>(T) {
-    const AttentionSetup setup = setup_of(heads, scale, mask, qkv);
+    const AttentionSetup setup = setup_of(heads, scores, mask, qkv);
     const QkvViews<const T> from(qkv, heads);
     const QkvViews<T> to(dqkv, heads);
     const auto attended = heads_of<const T>(out, heads), grads = heads_of<const T>(dout, heads);
@@ -50,9 +50,9 @@ Declined attention_backward(Run& run, const HeadLayout& heads, double scale,
   });
 }
 
-Declined attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                          std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
-                          Tensor out) {
+Declined attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
+                          std::int64_t window, std::int64_t key_offset, Tensor qkv, Tensor k_cache,
+                          Tensor v_cache, Tensor out) {
   if (heads.head_dim > AttentionSetup::kMaxHeadDim) return "head_dim above 256";
   return serve_gpu_storage(run, qkv.dtype(), [&]<typename T>(T) {
     const std::int64_t rows = num_queries(heads, qkv);
@@ -62,7 +62,7 @@ Declined attention_cached(Run& run, const HeadLayout& heads, double scale, std::
                                     heads_of<const T>(v_cache, heads),
                                     heads_of<T>(out, heads),
                                     {},
-                                    setup_of(heads, scale, {.window = window}, qkv, key_offset),
+                                    setup_of(heads, scores, {.window = window}, qkv, key_offset),
                                     rows});
   });
 }

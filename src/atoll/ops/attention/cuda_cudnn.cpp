@@ -29,9 +29,11 @@ SdpaCall with_batch(SdpaCall call, std::int64_t batch) {
 }
 
 Declined declines(const Run& run, const SdpaCall& call, const HeadLayout& heads,
-                  const AttentionMask& mask, std::initializer_list<Tensor> operands) {
+                  const AttentionScores& scores, const AttentionMask& mask,
+                  std::initializer_list<Tensor> operands) {
   if (gpu_attention() != GpuAttention::kCudnn) return "device.attention is own";
   if (run.stream->device().kind() != DeviceKind::kCuda) return "not in a GPU's memory";
+  if (scores.softcap != 0) return "a soft cap";
   if (mask.positions.defined()) return "documents";
   if (mask.window > 0 && mask.window < call.length) return "a window";
   if (call.batch == 0) return "no sequences";
@@ -108,19 +110,19 @@ std::int64_t sequences_per_call(const SdpaCall& call) {
   return 0;
 }
 
-Declined attention_cudnn_forward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_cudnn_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                  const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
-  const SdpaCall call = call_of(heads, scale, qkv.shape(), false);
-  if (const Declined reason = declines(run, call, heads, mask, {qkv, out})) return reason;
+  const SdpaCall call = call_of(heads, scores.scale, qkv.shape(), false);
+  if (const Declined reason = declines(run, call, heads, scores, mask, {qkv, out})) return reason;
   return queue(run, call, forward_addresses(heads, qkv, out, lse, 0));
 }
 
-Declined attention_cudnn_backward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_cudnn_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                   const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse,
                                   Tensor dout, Tensor dqkv) {
   using enum SdpaOperand;
-  const SdpaCall whole = call_of(heads, scale, qkv.shape(), true);
-  if (const Declined reason = declines(run, whole, heads, mask, {qkv, out, dout, dqkv})) {
+  const SdpaCall whole = call_of(heads, scores.scale, qkv.shape(), true);
+  if (const Declined reason = declines(run, whole, heads, scores, mask, {qkv, out, dout, dqkv})) {
     return reason;
   }
   const std::int64_t chunk = sequences_per_call(whole);

@@ -8,13 +8,13 @@ namespace atl::ops::cuda {
 
 // Attention by cuDNN, straight on rows of queries, keys and values as the model has them. Operands
 // as in ops/attention/attention.h. They decline what cuDNN is not given: all where gpu_attention()
-// is kOwn, f32, documents, windows, heads that are not a multiple of 8 up to 128, GPUs of another
-// architecture than sm_90, and calls whose workspace would be too large.
+// is kOwn, f32, soft caps, documents, windows, heads that are not a multiple of 8 up to 128, GPUs
+// of another architecture than sm_90, and calls whose workspace would be too large.
 
-Declined attention_cudnn_forward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_cudnn_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                  const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse);
 /// In chunks of the batch, so that the workspace of each fits most_workspace_bytes().
-Declined attention_cudnn_backward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_cudnn_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                   const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse,
                                   Tensor dout, Tensor dqkv);
 /// 0 where these decline whatever the mask is.

@@ -206,6 +206,21 @@ TEST(CudaAttentionCudnn, IsNotGivenF32NorCaches) {
   EXPECT_THAT(gpu.device().library_calls(), ElementsAre());
 }
 
+TEST(CudaAttentionCudnn, CappedScoresAreLeftToTheKernelsOfAnyHead) {
+  const Chosen cudnn;
+  const Case c = {{2, 1, 16}, 2, 6};
+  auto o = make<Bf16, float>(c);
+  Gpu gpu;
+  const AttentionScores capped = {kScale, 2};
+  const Tensor qkv = gpu(o.qkv), out = gpu(o.out), lse = gpu(o.lse);
+  attention_forward(gpu.run, c.heads, capped, {}, qkv, out, lse);
+  attention_backward(gpu.run, c.heads, capped, {}, qkv, out, lse, gpu(o.dout), gpu(o.dqkv));
+  gpu.finish();
+  EXPECT_THAT(gpu.device().library_calls(), ElementsAre());
+  EXPECT_TRUE(gpu.device().totals().contains("attention_forward"));
+  EXPECT_TRUE(gpu.device().totals().contains("attention_backward_key"));
+}
+
 TEST(CudaAttentionCudnn, PlansNothingUnlessItIsChosen) {
   const HeadLayout heads = {12, 12, 64};
   const Spec qkv = {Dtype::kBf16, {32, 1024, heads.qkv_width()}};

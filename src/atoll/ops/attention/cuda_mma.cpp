@@ -13,25 +13,25 @@ Spec delta_spec(const HeadLayout& heads, const Spec& qkv) {
 
 }  // namespace
 
-Declined attention_mma_forward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_mma_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
-  return serve_mma(run, heads, scale, {qkv, out}, [&]<int D>(std::integral_constant<int, D>) {
+  return serve_mma(run, heads, scores, {qkv, out}, [&]<int D>(std::integral_constant<int, D>) {
     const QkvViews<const Bf16> from(qkv, heads);
     launch_tiles(
         run, qkv.dim(0) * heads.num_heads, qkv.dim(1),
         AttentionMmaForward<D>{from.queries, from.keys, from.values, heads_of<Bf16>(out, heads),
-                               output<float>(lse), setup_of(heads, scale, mask, qkv)});
+                               output<float>(lse), setup_of(heads, scores, mask, qkv)});
   });
 }
 
-Declined attention_mma_backward(Run& run, const HeadLayout& heads, double scale,
+Declined attention_mma_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                                 const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse,
                                 Tensor dout, Tensor dqkv) {
   return serve_mma(
-      run, heads, scale, {qkv, out, dout, dqkv}, [&]<int D>(std::integral_constant<int, D>) {
+      run, heads, scores, {qkv, out, dout, dqkv}, [&]<int D>(std::integral_constant<int, D>) {
         Run inner = run;
         const Tensor delta = inner.take_scratch(delta_spec(heads, qkv.spec()));
-        const AttentionSetup setup = setup_of(heads, scale, mask, qkv);
+        const AttentionSetup setup = setup_of(heads, scores, mask, qkv);
         const QkvViews<const Bf16> from(qkv, heads);
         const QkvViews<Bf16> to(dqkv, heads);
         const auto grads = heads_of<const Bf16>(dout, heads);
@@ -46,13 +46,13 @@ Declined attention_mma_backward(Run& run, const HeadLayout& heads, double scale,
       });
 }
 
-Declined attention_mma_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                              std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
-                              Tensor out) {
+Declined attention_mma_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
+                              std::int64_t window, std::int64_t key_offset, Tensor qkv,
+                              Tensor k_cache, Tensor v_cache, Tensor out) {
   constexpr std::int64_t kLeastRows = 16;  // a warp's: with fewer, most of a product is thrown away
   if (qkv.dim(1) < kLeastRows) return "fewer than 16 new rows";
   return serve_mma(
-      run, heads, scale, {qkv, k_cache, v_cache, out}, [&]<int D>(std::integral_constant<int, D>) {
+      run, heads, scores, {qkv, k_cache, v_cache, out}, [&]<int D>(std::integral_constant<int, D>) {
         launch_tiles(
             run, qkv.dim(0) * heads.num_heads, qkv.dim(1),
             AttentionMmaForward<D>{heads_of<const Bf16>(qkv, heads),
@@ -60,7 +60,7 @@ Declined attention_mma_cached(Run& run, const HeadLayout& heads, double scale, s
                                    heads_of<const Bf16>(v_cache, heads),
                                    heads_of<Bf16>(out, heads),
                                    {},
-                                   setup_of(heads, scale, {.window = window}, qkv, key_offset)});
+                                   setup_of(heads, scores, {.window = window}, qkv, key_offset)});
       });
 }
 

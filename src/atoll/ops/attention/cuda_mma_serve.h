@@ -10,12 +10,13 @@ namespace atl::ops::cuda {
 
 /// Calls fn(std::integral_constant<int, kDim>) with what heads are padded to, or says why not.
 template <typename Fn>
-Declined serve_mma(const Run& run, const HeadLayout& heads, double scale,
+Declined serve_mma(const Run& run, const HeadLayout& heads, AttentionScores scores,
                    std::initializer_list<Tensor> operands, Fn&& fn) {
   if (heads.head_dim > 128 || heads.head_dim % kChunk != 0) {
     return "head_dim is not a multiple of 8 up to 128";
   }
-  if (!(scale > 0)) return "a scale that is not above 0";
+  if (scores.softcap != 0) return "a soft cap";
+  if (!(scores.scale > 0)) return "a scale that is not above 0";
   for (const Tensor& operand : operands) {
     if (operand.dtype() != Dtype::kBf16) return "not bf16";
     if (reinterpret_cast<std::uintptr_t>(operand.raw()) % 16 != 0) return "not aligned to 16 bytes";

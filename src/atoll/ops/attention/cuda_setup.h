@@ -22,6 +22,20 @@ struct HeadRows {
   }
 };
 
+/// What a product of a query and a key becomes, and by how much it grows with the scaled product.
+struct AttentionScore {
+  float value;
+  float slope;
+
+  template <typename Setup>
+  ATOLL_DEVICE static AttentionScore of(const Setup& setup, float product) {
+    const float scaled = setup.scale * product;
+    if (setup.softcap == 0.0F) return {scaled, 1.0F};
+    const float t = tanh_f32(scaled / setup.softcap);
+    return {setup.softcap * t, fmaf(-t, t, 1.0F)};
+  }
+};
+
 /// See ops/attention/attention.h.
 struct AttentionSetup {
   static constexpr int kMaxHeadDim = 256;
@@ -34,6 +48,7 @@ struct AttentionSetup {
   int kv_heads;
   int head_dim;
   float scale;
+  float softcap;  // 0: none
 
   ATOLL_DEVICE int group() const { return heads / kv_heads; }
   ATOLL_DEVICE int num_keys() const { return length; }  // of a gradient
@@ -75,7 +90,8 @@ struct AttentionBlockSetup {
   int kv_heads;
   int head_dim;
   float scale;
-  bool merges;  // out and lse have the results of other keys
+  float softcap;  // 0: none
+  bool merges;    // out and lse have the results of other keys
 
   ATOLL_DEVICE int group() const { return heads / kv_heads; }
   ATOLL_DEVICE int num_keys() const { return keys; }

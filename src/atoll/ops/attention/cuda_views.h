@@ -8,13 +8,15 @@
 
 namespace atl::ops::cuda {
 
-inline AttentionSetup setup_of(const HeadLayout& heads, double scale, const AttentionMask& mask,
-                               const Tensor& qkv, std::int64_t past = 0) {
+inline AttentionSetup setup_of(const HeadLayout& heads, AttentionScores scores,
+                               const AttentionMask& mask, const Tensor& qkv,
+                               std::int64_t past = 0) {
   return {input<std::int32_t>(mask.positions), static_cast<int>(qkv.dim(1)), static_cast<int>(past),
           // A window of all there is has no end.
           mask.window < qkv.dim(1) + past ? static_cast<int>(mask.window) : 0,
           static_cast<int>(heads.num_heads), static_cast<int>(heads.num_kv_heads),
-          static_cast<int>(heads.head_dim), static_cast<float>(scale)};
+          static_cast<int>(heads.head_dim), static_cast<float>(scores.scale),
+          static_cast<float>(scores.softcap)};
 }
 
 /// Heads of rows of `tensor` (B, rows, width) from element `offset` of a row on. T is const for

@@ -18,7 +18,7 @@ namespace {
 // The operands of one call; those that an op does not have are undefined.
 struct AttentionArgs {
   HeadLayout heads;
-  double scale;
+  AttentionScores scores;
   AttentionMask mask;
   Tensor qkv, out, lse, dout, dqkv;
   std::int64_t key_offset = 0;
@@ -53,30 +53,30 @@ OpCost cached_cost(const AttentionArgs& args) {
 constexpr AttentionImplementation kForward[] = {
     {"amx",
      [](Run& run, const AttentionArgs& a) {
-       return cpu::attention_amx_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+       return cpu::attention_amx_forward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse);
      }},
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+         cpu::attention_forward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse);
        });
      }},
     {"cudnn",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_cudnn_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+       return cuda::attention_cudnn_forward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse);
      }},
     {"cuda_mma",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_mma_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+       return cuda::attention_mma_forward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse);
      }},
     {"cuda",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_forward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+       return cuda::attention_forward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse);
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_forward<T>(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse);
+         ref::attention_forward<T>(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse);
        });
      }},
 };
@@ -84,35 +84,35 @@ constexpr AttentionImplementation kForward[] = {
 constexpr AttentionImplementation kBackward[] = {
     {"amx",
      [](Run& run, const AttentionArgs& a) {
-       return cpu::attention_amx_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse,
+       return cpu::attention_amx_backward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse,
                                           a.dout, a.dqkv);
      }},
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
+         cpu::attention_backward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse, a.dout,
                                  a.dqkv);
        });
      }},
     {"cudnn",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_cudnn_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse,
+       return cuda::attention_cudnn_backward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse,
                                              a.dout, a.dqkv);
      }},
     {"cuda_mma",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_mma_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse,
+       return cuda::attention_mma_backward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse,
                                            a.dout, a.dqkv);
      }},
     {"cuda",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_backward(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
+       return cuda::attention_backward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse, a.dout,
                                        a.dqkv);
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_backward<T>(run, a.heads, a.scale, a.mask, a.qkv, a.out, a.lse, a.dout,
+         ref::attention_backward<T>(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse, a.dout,
                                     a.dqkv);
        });
      }},
@@ -122,24 +122,24 @@ constexpr AttentionImplementation kCached[] = {
     {"cpu",
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_cached(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv, a.k_cache,
-                               a.v_cache, a.out);
+         cpu::attention_cached(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
+                               a.k_cache, a.v_cache, a.out);
        });
      }},
     {"cuda_mma",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_mma_cached(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv,
+       return cuda::attention_mma_cached(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
                                          a.k_cache, a.v_cache, a.out);
      }},
     {"cuda",
      [](Run& run, const AttentionArgs& a) {
-       return cuda::attention_cached(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv,
+       return cuda::attention_cached(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
                                      a.k_cache, a.v_cache, a.out);
      }},
     {"ref",
      [](Run& run, const AttentionArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_cached<T>(run, a.heads, a.scale, a.mask.window, a.key_offset, a.qkv,
+         ref::attention_cached<T>(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
                                   a.k_cache, a.v_cache, a.out);
        });
      }},
@@ -200,27 +200,30 @@ constexpr AttentionImplementation kStore[] = {
 
 }  // namespace
 
-void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                       Tensor qkv, Tensor out, Tensor lse) {
+void attention_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                       const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
   constexpr const char* kOp = "attention_forward";
   check_heads(kOp, heads, qkv);
   check_spec(kOp, attended_spec(heads, qkv), {out});
   check_spec(kOp, lse_spec(heads, qkv), {lse});
+  check_scores(kOp, scores);
   check_mask(kOp, mask, qkv);
-  dispatch<AttentionArgs>(kOp, kForward, run, {heads, scale, mask, qkv, out, lse},
+  dispatch<AttentionArgs>(kOp, kForward, run, {heads, scores, mask, qkv, out, lse},
                           cost_of({qkv, out, lse}, attention_flops(heads, mask, qkv, 2)));
 }
 
-void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv) {
+void attention_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                        const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse, Tensor dout,
+                        Tensor dqkv) {
   constexpr const char* kOp = "attention_backward";
   check_heads(kOp, heads, qkv);
   check_spec(kOp, qkv.spec(), {qkv, dqkv});
   check_spec(kOp, attended_spec(heads, qkv), {out, dout});
   check_spec(kOp, lse_spec(heads, qkv), {lse});
+  check_scores(kOp, scores);
   check_mask(kOp, mask, qkv);
   dispatch<AttentionArgs>(
-      kOp, kBackward, run, {heads, scale, mask, qkv, out, lse, dout, dqkv},
+      kOp, kBackward, run, {heads, scores, mask, qkv, out, lse, dout, dqkv},
       cost_of({qkv, out, lse, dout, dqkv}, attention_flops(heads, mask, qkv, 5)));
 }
 
@@ -231,21 +234,22 @@ std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
                    cuda::attention_cudnn_scratch_bytes(heads, qkv)});
 }
 
-void attention_cached(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
-                      Tensor out) {
+void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
+                      const AttentionMask& mask, std::int64_t key_offset, Tensor qkv,
+                      Tensor k_cache, Tensor v_cache, Tensor out) {
   constexpr const char* kOp = "attention_cached";
   check_heads(kOp, heads, qkv);
   const Spec cache = {qkv.dtype(), {qkv.dim(0), k_cache.dim(1), heads.kv_width()}};
   check_spec(kOp, cache, {k_cache, v_cache});
   check_spec(kOp, attended_spec(heads, qkv), {out});
+  check_scores(kOp, scores);
   check_window(kOp, mask);
   check_cached_positions(kOp, mask.positions, key_offset, qkv);
   ATOLL_CHECK(key_offset >= 0 && key_offset + qkv.dim(1) <= k_cache.dim(1),
               "{}: {} earlier and {} new keys in a cache of {}", kOp, key_offset, qkv.dim(1),
               k_cache.dim(1));
   const AttentionArgs args = {.heads = heads,
-                              .scale = scale,
+                              .scores = scores,
                               .mask = {.window = mask.window},
                               .qkv = qkv,
                               .out = out,

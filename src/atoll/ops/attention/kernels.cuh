@@ -84,7 +84,7 @@ struct AttentionForward {
     float max = -3.0e38F, total = 0;
     for (int s = setup.first_key(b, t); s <= setup.own_key(t); ++s) {
       const HeadPart k = HeadPart::load(keys.rows, keys.at(b, s, kv_head), setup.head_dim);
-      const float score = setup.scale * dot(q, k);
+      const float score = AttentionScore::of(setup, dot(q, k)).value;
       const float top = score > max ? score : max;
       const float before = exp_f32(max - top);
       const float p = exp_f32(score - top);
@@ -108,7 +108,7 @@ struct AttentionForward {
   }
 };
 
-/// dq of each query: ds = p (dout v - dout out), dq = scale ds k.
+/// dq of each query: ds = p (dout v - dout out) slope, dq = scale ds k.
 template <typename T, typename Setup = AttentionSetup>
 struct AttentionBackwardQuery {
   static constexpr const char* kName = "attention_backward_query";
@@ -136,8 +136,9 @@ struct AttentionBackwardQuery {
       const float dp =
           dot(grad, HeadPart::load(values.rows, values.at(b, s, kv_head), setup.head_dim)) - delta;
       const HeadPart k = HeadPart::load(keys.rows, keys.at(b, s, kv_head), setup.head_dim);
-      const float p = exp_f32(setup.scale * dot(q, k) - row_lse);
-      dq.add(p * dp, k);
+      const auto score = AttentionScore::of(setup, dot(q, k));
+      const float p = exp_f32(score.value - row_lse);
+      dq.add(p * dp * score.slope, k);
     }
     if constexpr (Setup::kIsBlock) {
       dq.add_to(dqueries.rows, dqueries.at(b, t, head), setup.head_dim, setup.scale);
@@ -184,9 +185,10 @@ struct AttentionBackwardKey {
         query_at += queries.row;
         out_at += out.row;
         ++lse_at;
-        const float p = exp_f32(setup.scale * dot(q, k) - row_lse);
+        const auto score = AttentionScore::of(setup, dot(q, k));
+        const float p = exp_f32(score.value - row_lse);
         dv.add(p, grad);
-        dk.add(p * (dot(grad, v) - delta), q);
+        dk.add(p * (dot(grad, v) - delta) * score.slope, q);
       }
     }
     if constexpr (Setup::kIsBlock) {

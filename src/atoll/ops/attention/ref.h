@@ -30,24 +30,40 @@ void store_rows(const std::vector<Compute<T>>& sums, std::int64_t D, std::int64_
   }
 }
 
-/// out = softmax(scale q k^T) v for one query and `num_keys` keys; returns the log-sum-exp of its
-/// scores. Key i is at k + i * stride, value i at v + i * stride; D elements each.
-template <typename T, typename O, typename A = Compute<T>>
-A attention_row(double scale, const T* q, const T* k, const T* v, std::int64_t stride,
-                std::int64_t num_keys, std::int64_t D, O* out) {
-  std::vector<A> scores(static_cast<std::size_t>(num_keys));
-  for (std::int64_t s = 0; s < num_keys; ++s) {
-    scores[static_cast<std::size_t>(s)] = static_cast<A>(scale) * dot(q, k + s * stride, D);
+/// The score that a product of a query and a key becomes, and by how much it grows with the scaled
+/// product.
+template <typename A>
+struct Score {
+  A value;
+  A slope;
+
+  static Score of(const AttentionScores& scores, A product) {
+    const A scaled = static_cast<A>(scores.scale) * product;
+    if (scores.softcap == 0) return {scaled, 1};
+    const A cap = static_cast<A>(scores.softcap);
+    const A t = std::tanh(scaled / cap);
+    return {cap * t, 1 - t * t};
   }
-  const A max = *std::max_element(scores.begin(), scores.end());
+};
+
+/// out = softmax(scores of q k^T) v for one query and `num_keys` keys; returns the log-sum-exp of
+/// its scores. Key i is at k + i * stride, value i at v + i * stride; D elements each.
+template <typename T, typename O, typename A = Compute<T>>
+A attention_row(AttentionScores scores, const T* q, const T* k, const T* v, std::int64_t stride,
+                std::int64_t num_keys, std::int64_t D, O* out) {
+  std::vector<A> row(static_cast<std::size_t>(num_keys));
+  for (std::int64_t s = 0; s < num_keys; ++s) {
+    row[static_cast<std::size_t>(s)] = Score<A>::of(scores, dot(q, k + s * stride, D)).value;
+  }
+  const A max = *std::max_element(row.begin(), row.end());
   A sum = 0;
-  for (A& score : scores) {
+  for (A& score : row) {
     score = std::exp(score - max);
     sum += score;
   }
   std::vector<A> sums(static_cast<std::size_t>(D));
   for (std::int64_t s = 0; s < num_keys; ++s) {
-    const A p = scores[static_cast<std::size_t>(s)] / sum;
+    const A p = row[static_cast<std::size_t>(s)] / sum;
     for (std::int64_t d = 0; d < D; ++d) {
       sums[static_cast<std::size_t>(d)] += p * widen(v[s * stride + d]);
     }
@@ -68,8 +84,8 @@ inline std::int64_t first_key(const AttentionMask& mask, std::int64_t b, std::in
 
 /// Arguments as in ops/attention/attention.h.
 template <typename T>
-void attention_forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                       Tensor qkv, Tensor out, Tensor lse) {
+void attention_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                       const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse) {
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -84,7 +100,7 @@ void attention_forward(Run& run, const HeadLayout& heads, double scale, const At
         const std::int64_t first = first_key(mask, b, t, num_rows);
         const T* first_k = k + first * width;
         lse.data<Compute<T>>()[(b * heads.num_heads + h) * num_rows + t] = attention_row(
-            scale, sequence + t * width + h * D, first_k, first_k + heads.kv_width(), width,
+            scores, sequence + t * width + h * D, first_k, first_k + heads.kv_width(), width,
             t + 1 - first, D, out.data<T>() + (b * num_rows + t) * heads.query_width() + h * D);
       }
     }
@@ -92,16 +108,17 @@ void attention_forward(Run& run, const HeadLayout& heads, double scale, const At
 }
 
 /// Arguments as in ops/attention/attention.h. With P = exp(S - lse) and delta = dout . out:
-/// dv = P^T dout, dS = P (dout v^T - delta), dq = scale dS k, dk = scale dS^T q.
+/// dv = P^T dout, dS = P (dout v^T - delta) slope of S, dq = scale dS k, dk = scale dS^T q.
 template <typename T>
-void attention_backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
-                        Tensor qkv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv) {
+void attention_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
+                        const AttentionMask& mask, Tensor qkv, Tensor out, Tensor lse, Tensor dout,
+                        Tensor dqkv) {
   using A = Compute<T>;
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   const std::int64_t width = heads.qkv_width();
-  const A factor = static_cast<A>(scale);
+  const A factor = static_cast<A>(scores.scale);
   const auto size = static_cast<std::size_t>(D);
   run.threads().run(qkv.dim(0) * heads.num_kv_heads, [&](std::int64_t task) {
     const std::int64_t b = task / heads.num_kv_heads;
@@ -123,8 +140,9 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, const A
         for (std::int64_t s = first_key(mask, b, t, num_rows); s <= t; ++s) {
           const T* k = sequence + s * width + k_offset;
           const T* v = sequence + s * width + v_offset;
-          const A p = std::exp(factor * dot(q, k, D) - row_lse);
-          const A ds = factor * p * (dot(dout_row, v, D) - delta);
+          const auto score = Score<A>::of(scores, dot(q, k, D));
+          const A p = std::exp(score.value - row_lse);
+          const A ds = factor * p * (dot(dout_row, v, D) - delta) * score.slope;
           for (std::size_t d = 0; d < size; ++d) {
             dq[d] += ds * widen(k[d]);
             dk[static_cast<std::size_t>(s) * size + d] += ds * widen(q[d]);
@@ -141,9 +159,9 @@ void attention_backward(Run& run, const HeadLayout& heads, double scale, const A
 
 /// Arguments as in ops/attention/attention.h; the new keys and values are in the caches already.
 template <typename T>
-void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int64_t window,
-                      std::int64_t key_offset, Tensor qkv, Tensor k_cache, Tensor v_cache,
-                      Tensor out) {
+void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
+                      std::int64_t window, std::int64_t key_offset, Tensor qkv, Tensor k_cache,
+                      Tensor v_cache, Tensor out) {
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -155,7 +173,7 @@ void attention_cached(Run& run, const HeadLayout& heads, double scale, std::int6
       const std::int64_t row = b * num_rows + t;
       const std::int64_t first = first_key({.window = window}, b, key_offset + t, num_rows);
       const std::int64_t kv = cache + first * heads.kv_width();
-      attention_row(scale, qkv.data<T>() + row * heads.qkv_width() + h * D, k_cache.data<T>() + kv,
+      attention_row(scores, qkv.data<T>() + row * heads.qkv_width() + h * D, k_cache.data<T>() + kv,
                     v_cache.data<T>() + kv, heads.kv_width(), key_offset + t + 1 - first, D,
                     out.data<T>() + row * heads.query_width() + h * D);
     }

@@ -30,7 +30,7 @@ std::int64_t visible_pairs(const AttentionBlock& block, std::int64_t window);
 /// has seen no key has 0 and -infinity there. `is_first`: out and lse are filled, whatever they
 /// hold. mask.positions: i32 (B, R), of each query in its document, which began at most
 /// first_query + i tokens before. Throws Error(kDamaged) naming the first that cannot be.
-void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                              const AttentionMask& mask, const AttentionBlock& block, bool is_first,
                              Tensor qkv, Tensor kv, Tensor out, Tensor lse);
 
@@ -38,7 +38,7 @@ void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
 /// are the results of all its blocks, and out is in qkv's dtype. The gradient of queries is added
 /// to those of dqkv, (B, R, heads.qkv_width()), and that of keys and values to dkv,
 /// (B, S, 2 heads.kv_width()), both in the compute dtype. Needs attention_block_scratch_bytes.
-void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                               const AttentionMask& mask, const AttentionBlock& block, Tensor qkv,
                               Tensor kv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv,
                               Tensor dkv);

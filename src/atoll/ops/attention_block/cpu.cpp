@@ -15,7 +15,7 @@ const std::int32_t* positions_of(const AttentionMask& mask, const AttentionBlock
 }
 
 template <typename T>
-void forward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+void forward(Run& run, const HeadLayout& heads, AttentionScores scores, const AttentionMask& mask,
              const AttentionBlock& block, bool is_first, const Tensor& qkv, const Tensor& kv,
              const Tensor& out, const Tensor& lse) {
   ForwardOperands<T, float> operands;
@@ -31,20 +31,20 @@ void forward(Run& run, const HeadLayout& heads, double scale, const AttentionMas
   operands.num_keys = block.num_keys;
   operands.window = mask.window;
   operands.positions = positions_of(mask, block);
-  operands.scale = scale;
+  operands.scores = scores;
   operands.merges = !is_first;
   forward_tiles(run, qkv.dim(0), block.num_queries, heads, operands);
 }
 
 template <typename T>
-void backward(Run& run, const HeadLayout& heads, double scale, const AttentionMask& mask,
+void backward(Run& run, const HeadLayout& heads, AttentionScores scores, const AttentionMask& mask,
               const AttentionBlock& block, const Tensor& qkv, const Tensor& kv, const Tensor& out,
               const Tensor& lse, const Tensor& dout, const Tensor& dqkv, const Tensor& dkv) {
   Run inner = run;
   const std::size_t bytes = backward_tiles_scratch_bytes(heads, qkv.dim(0), block.num_keys);
   BackwardOperands<T, float> operands;
   operands.heads = heads;
-  operands.scale = scale;
+  operands.scores = scores;
   operands.window = mask.window;
   operands.positions = positions_of(mask, block);
   const std::int64_t q = block.query_row * heads.qkv_width();
@@ -74,23 +74,23 @@ void backward(Run& run, const HeadLayout& heads, double scale, const AttentionMa
 
 }  // namespace
 
-void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                              const AttentionMask& mask, const AttentionBlock& block, bool is_first,
                              Tensor qkv, Tensor kv, Tensor out, Tensor lse) {
   if (qkv.dtype() == Dtype::kBf16) {
-    return forward<Bf16>(run, heads, scale, mask, block, is_first, qkv, kv, out, lse);
+    return forward<Bf16>(run, heads, scores, mask, block, is_first, qkv, kv, out, lse);
   }
-  forward<float>(run, heads, scale, mask, block, is_first, qkv, kv, out, lse);
+  forward<float>(run, heads, scores, mask, block, is_first, qkv, kv, out, lse);
 }
 
-void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                               const AttentionMask& mask, const AttentionBlock& block, Tensor qkv,
                               Tensor kv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv,
                               Tensor dkv) {
   if (qkv.dtype() == Dtype::kBf16) {
-    return backward<Bf16>(run, heads, scale, mask, block, qkv, kv, out, lse, dout, dqkv, dkv);
+    return backward<Bf16>(run, heads, scores, mask, block, qkv, kv, out, lse, dout, dqkv, dkv);
   }
-  backward<float>(run, heads, scale, mask, block, qkv, kv, out, lse, dout, dqkv, dkv);
+  backward<float>(run, heads, scores, mask, block, qkv, kv, out, lse, dout, dqkv, dkv);
 }
 
 std::size_t attention_block_scratch_bytes(const HeadLayout& heads, std::int64_t B,

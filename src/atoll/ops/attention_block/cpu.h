@@ -7,10 +7,10 @@
 
 namespace atl::ops::cpu {
 
-void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                              const AttentionMask& mask, const AttentionBlock& block, bool is_first,
                              Tensor qkv, Tensor kv, Tensor out, Tensor lse);
-void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                               const AttentionMask& mask, const AttentionBlock& block, Tensor qkv,
                               Tensor kv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv,
                               Tensor dkv);

@@ -23,7 +23,8 @@ Setup setup_of(const AttentionBlockArgs& a) {
           .heads = static_cast<int>(a.heads.num_heads),
           .kv_heads = static_cast<int>(a.heads.num_kv_heads),
           .head_dim = static_cast<int>(a.heads.head_dim),
-          .scale = static_cast<float>(a.scale),
+          .scale = static_cast<float>(a.scores.scale),
+          .softcap = static_cast<float>(a.scores.softcap),
           .merges = !a.is_first};
 }
 
@@ -104,7 +105,7 @@ Declined attention_block_backward(Run& run, const AttentionBlockArgs& a) {
 
 Declined attention_block_mma_forward(Run& run, const AttentionBlockArgs& a) {
   return serve_mma(
-      run, a.heads, a.scale, {a.qkv, a.kv}, [&]<int D>(std::integral_constant<int, D>) {
+      run, a.heads, a.scores, {a.qkv, a.kv}, [&]<int D>(std::integral_constant<int, D>) {
         const Views<Bf16> from(a);
         const auto out = block_rows<float>(a.out, a.heads, a.block.query_row);
         launch_tiles(run, a.qkv.dim(0) * a.heads.num_heads, a.block.num_queries,
@@ -117,7 +118,7 @@ Declined attention_block_mma_backward(Run& run, const AttentionBlockArgs& a) {
   const std::int64_t B = a.qkv.dim(0);
   if (a.block.num_queries > a.block.num_keys) return "more queries than keys";  // of the scratch
   return serve_mma(
-      run, a.heads, a.scale, {a.qkv, a.kv, a.out, a.dout},
+      run, a.heads, a.scores, {a.qkv, a.kv, a.out, a.dout},
       [&]<int D>(std::integral_constant<int, D>) {
         Run inner = run;
         const Tensor delta = inner.take_scratch(delta_spec(a.heads, B, a.block.num_queries));

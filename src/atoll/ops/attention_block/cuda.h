@@ -8,7 +8,7 @@ namespace atl::ops::cuda {
 /// The operands of ops/attention_block/attention_block.h, checked; positions on the device.
 struct AttentionBlockArgs {
   HeadLayout heads;
-  double scale;
+  AttentionScores scores;
   AttentionMask mask;
   AttentionBlock block;
   bool is_first;
@@ -19,7 +19,7 @@ struct AttentionBlockArgs {
 Declined attention_block_forward(Run& run, const AttentionBlockArgs& args);
 Declined attention_block_backward(Run& run, const AttentionBlockArgs& args);
 
-// With tensor cores: bf16, heads of at most 128 elements in multiples of 8.
+// With tensor cores: bf16, heads of at most 128 elements in multiples of 8, no soft cap.
 
 Declined attention_block_mma_forward(Run& run, const AttentionBlockArgs& args);
 /// Needs the scratch below for as many queries.

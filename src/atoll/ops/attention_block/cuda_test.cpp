@@ -29,6 +29,9 @@ struct Case {
   bool is_first = false;
   std::int64_t window = 0;
   std::int64_t document = 0;  ///< length of each; 0: one document
+  double softcap = 0;
+
+  AttentionScores scores() const { return {kScale, softcap}; }
 };
 // Own keys, earlier ones, both stretches of a rank's rows; windows that see some of the keys or
 // none; documents that begin among the queries, among the keys or between them.
@@ -47,6 +50,8 @@ const Case kPlainCases[] = {
     {{2, 1, 6}, 1, 7, 12, {1, 20, 5, 2, 3, 9}, false, 0, 13},
     {{1, 1, 33}, 1, 6, 6, {0, 10, 6, 0, 0, 6}, false, 7},
     {{2, 2, 6}, 1, 5, 5, {0, 40, 5, 0, 0, 5}, false, 3},
+    {{2, 1, 6}, 2, 9, 9, {0, 0, 9, 0, 0, 9}, true, 0, 0, 0.4},
+    {{2, 1, 64}, 1, 7, 12, {1, 20, 5, 2, 3, 9}, false, 0, 13, 0.4},
 };
 
 template <typename T, typename A>
@@ -115,13 +120,13 @@ void check_forward(const Case& c, double bound) {
       start,
       [&](Gpu& gpu, Operands<T, float>& o) {
         const AttentionMask mask = mask_of(c, gpu(o.positions));
-        attention_block_forward(gpu.run, c.heads, kScale, mask, c.block, c.is_first, gpu(o.qkv),
+        attention_block_forward(gpu.run, c.heads, c.scores(), mask, c.block, c.is_first, gpu(o.qkv),
                                 gpu(o.kv), gpu(o.sums), gpu(o.lse));
       },
       kDiffers, /*has_products=*/true);
   auto exact = exact_of(start);
   test::TestRun host;
-  ref::attention_block_forward<double>(host.run, c.heads, kScale, mask_of(c, exact.positions),
+  ref::attention_block_forward<double>(host.run, c.heads, c.scores(), mask_of(c, exact.positions),
                                        c.block, c.is_first, exact.qkv, exact.kv, exact.sums,
                                        exact.lse);
   EXPECT_LE(error(got.sums, exact.sums), bound);
@@ -142,13 +147,13 @@ void check_backward(const Case& c, double bound) {
       start,
       [&](Gpu& gpu, Operands<T, float>& o) {
         const AttentionMask mask = mask_of(c, gpu(o.positions));
-        attention_block_backward(gpu.run, c.heads, kScale, mask, c.block, gpu(o.qkv), gpu(o.kv),
+        attention_block_backward(gpu.run, c.heads, c.scores(), mask, c.block, gpu(o.qkv), gpu(o.kv),
                                  gpu(o.out), gpu(o.lse), gpu(o.dout), gpu(o.dqkv), gpu(o.dkv));
       },
       kDiffers, /*has_products=*/true);
   auto exact = exact_of(start);
   test::TestRun host;
-  ref::attention_block_backward<double>(host.run, c.heads, kScale, mask_of(c, exact.positions),
+  ref::attention_block_backward<double>(host.run, c.heads, c.scores(), mask_of(c, exact.positions),
                                         c.block, exact.qkv, exact.kv, exact.out, exact.lse,
                                         exact.dout, exact.dqkv, exact.dkv);
   EXPECT_LE(error(got.dqkv, exact.dqkv), bound);
@@ -181,8 +186,8 @@ TEST(CudaAttentionBlock, UsesTensorCoresWhereHeadsAllow) {
     const Case c = kCases[2];
     auto use = [&]<typename T>(T) {
       auto o = make<T>(c);
-      attention_block_forward(gpu.run, c.heads, kScale, {}, c.block, true, gpu(o.qkv), gpu(o.kv),
-                              gpu(o.sums), gpu(o.lse));
+      attention_block_forward(gpu.run, c.heads, c.scores(), {}, c.block, true, gpu(o.qkv),
+                              gpu(o.kv), gpu(o.sums), gpu(o.lse));
       gpu.finish();
     };
     is_bf16 ? use(Bf16{}) : use(float{});

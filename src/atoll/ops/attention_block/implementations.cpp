@@ -27,7 +27,7 @@ constexpr BlockImplementation kForward[] = {
     {"cpu",
      [](Run& run, const BlockArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_block_forward(run, a.heads, a.scale, a.mask, a.block, a.is_first, a.qkv,
+         cpu::attention_block_forward(run, a.heads, a.scores, a.mask, a.block, a.is_first, a.qkv,
                                       a.kv, a.out, a.lse);
        });
      }},
@@ -36,7 +36,7 @@ constexpr BlockImplementation kForward[] = {
     {"ref",
      [](Run& run, const BlockArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_block_forward<T>(run, a.heads, a.scale, a.mask, a.block, a.is_first, a.qkv,
+         ref::attention_block_forward<T>(run, a.heads, a.scores, a.mask, a.block, a.is_first, a.qkv,
                                          a.kv, a.out, a.lse);
        });
      }},
@@ -46,7 +46,7 @@ constexpr BlockImplementation kBackward[] = {
     {"cpu",
      [](Run& run, const BlockArgs& a) {
        return serve_tiled(run, a, [&] {
-         cpu::attention_block_backward(run, a.heads, a.scale, a.mask, a.block, a.qkv, a.kv, a.out,
+         cpu::attention_block_backward(run, a.heads, a.scores, a.mask, a.block, a.qkv, a.kv, a.out,
                                        a.lse, a.dout, a.dqkv, a.dkv);
        });
      }},
@@ -55,7 +55,7 @@ constexpr BlockImplementation kBackward[] = {
     {"ref",
      [](Run& run, const BlockArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
-         ref::attention_block_backward<T>(run, a.heads, a.scale, a.mask, a.block, a.qkv, a.kv,
+         ref::attention_block_backward<T>(run, a.heads, a.scores, a.mask, a.block, a.qkv, a.kv,
                                           a.out, a.lse, a.dout, a.dqkv, a.dkv);
        });
      }},
@@ -115,20 +115,21 @@ std::int64_t visible_pairs(const AttentionBlock& block, std::int64_t window) {
   return pairs;
 }
 
-void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                              const AttentionMask& mask, const AttentionBlock& block, bool is_first,
                              Tensor qkv, Tensor kv, Tensor out, Tensor lse) {
   constexpr const char* kOp = "attention_block_forward";
   check_block(kOp, heads, block, qkv, kv);
   check_spec(kOp, {compute_dtype(qkv.dtype()), attended_spec(heads, qkv).shape}, {out});
   check_spec(kOp, lse_spec(heads, qkv), {lse});
+  check_scores(kOp, scores);
   check_mask(kOp, mask, block, qkv);
   dispatch<BlockArgs>(kOp, kForward, run,
-                      {heads, scale, mask, block, is_first, qkv, kv, out, lse, {}, {}, {}},
+                      {heads, scores, mask, block, is_first, qkv, kv, out, lse, {}, {}, {}},
                       cost_of({qkv, kv, out, lse}, block_flops(heads, mask, block, qkv, 2)));
 }
 
-void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                               const AttentionMask& mask, const AttentionBlock& block, Tensor qkv,
                               Tensor kv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv,
                               Tensor dkv) {
@@ -138,9 +139,10 @@ void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
   check_spec(kOp, lse_spec(heads, qkv), {lse});
   check_spec(kOp, {compute_dtype(qkv.dtype()), qkv.shape()}, {dqkv});
   check_spec(kOp, {compute_dtype(qkv.dtype()), kv.shape()}, {dkv});
+  check_scores(kOp, scores);
   check_mask(kOp, mask, block, qkv);
   dispatch<BlockArgs>(
-      kOp, kBackward, run, {heads, scale, mask, block, false, qkv, kv, out, lse, dout, dqkv, dkv},
+      kOp, kBackward, run, {heads, scores, mask, block, false, qkv, kv, out, lse, dout, dqkv, dkv},
       cost_of({qkv, kv, out, lse, dout, dqkv, dkv}, block_flops(heads, mask, block, qkv, 5)));
 }
 

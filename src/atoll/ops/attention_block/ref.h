@@ -31,7 +31,7 @@ inline SeenKeys seen_keys(const AttentionMask& mask, const AttentionBlock& block
 
 /// Arguments as in ops/attention_block/attention_block.h.
 template <typename T>
-void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_forward(Run& run, const HeadLayout& heads, AttentionScores scores,
                              const AttentionMask& mask, const AttentionBlock& block, bool is_first,
                              Tensor qkv, Tensor kv, Tensor out, Tensor lse) {
   using A = Compute<T>;
@@ -54,7 +54,7 @@ void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
       if (seen.begin == seen.end) continue;
       const T* first = k + seen.begin * kv_stride;
       const A row_lse = attention_row(
-          scale, qkv.data<T>() + (b * num_rows + row) * heads.qkv_width() + h * D, first,
+          scores, qkv.data<T>() + (b * num_rows + row) * heads.qkv_width() + h * D, first,
           first + heads.kv_width(), kv_stride, seen.end - seen.begin, D, here.data());
       const A higher = std::max(sum, row_lse);
       const A both = higher + std::log(std::exp(sum - higher) + std::exp(row_lse - higher));
@@ -70,7 +70,7 @@ void attention_block_forward(Run& run, const HeadLayout& heads, double scale,
 /// Arguments as in ops/attention_block/attention_block.h; the formulas are those of
 /// attention_backward.
 template <typename T>
-void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
+void attention_block_backward(Run& run, const HeadLayout& heads, AttentionScores scores,
                               const AttentionMask& mask, const AttentionBlock& block, Tensor qkv,
                               Tensor kv, Tensor out, Tensor lse, Tensor dout, Tensor dqkv,
                               Tensor dkv) {
@@ -78,7 +78,7 @@ void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
   const std::int64_t num_rows = qkv.dim(1), D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   const std::int64_t kv_stride = 2 * heads.kv_width();
-  const A factor = static_cast<A>(scale);
+  const A factor = static_cast<A>(scores.scale);
   run.threads().run(qkv.dim(0) * heads.num_kv_heads, [&](std::int64_t task) {
     const std::int64_t b = task / heads.num_kv_heads, kv_head = task % heads.num_kv_heads;
     const std::int64_t first = (b * kv.dim(1) + block.key_row) * kv_stride + kv_head * D;
@@ -96,8 +96,9 @@ void attention_block_backward(Run& run, const HeadLayout& heads, double scale,
           const T* v = k + heads.kv_width();
           A* dk = dkv.data<A>() + first + s * kv_stride;
           A* dv = dk + heads.kv_width();
-          const A p = std::exp(factor * dot(q, k, D) - row_lse);
-          const A ds = factor * p * (dot(dout_row, v, D) - delta);
+          const auto score = Score<A>::of(scores, dot(q, k, D));
+          const A p = std::exp(score.value - row_lse);
+          const A ds = factor * p * (dot(dout_row, v, D) - delta) * score.slope;
           for (std::int64_t d = 0; d < D; ++d) {
             dq[d] += ds * widen(k[d]);
             dk[d] += ds * widen(q[d]);

@@ -194,6 +194,21 @@ ATOLL_DEVICE float sigmoid_f32(float x) {
   return x < 0 ? e * y : y;
 }
 
+/// tanh(x), to two units in the last place or three; a NaN stays one.
+ATOLL_DEVICE float tanh_f32(float x) {
+  // Near 0, where the other formula cancels: x + x^3 q(x^2), the polynomial that meets it at the
+  // Chebyshev points of x^2 from 0 to 0.4.
+  const float z = x * x;
+  float q = fmaf(-6.04516501e-3F, z, 2.09613293e-2F);
+  q = fmaf(q, z, -5.38432635e-2F);
+  q = fmaf(q, z, 1.33327186e-1F);
+  q = fmaf(q, z, -3.33333284e-1F);
+  const float near = fmaf(x * z, q, x);
+  // (1 + tanh(u)) / 2 is the sigmoid of 2 u, and above 1/2 it loses nothing.
+  const float far = fmaf(2.0F, sigmoid_f32(2.0F * fabsf(x)), -1.0F);
+  return z < 0.4F ? near : (x < 0 ? -far : far);
+}
+
 /// 1 - erf(x), to 1.2e-7 of itself and what rounding x^2 adds (Chebyshev fit of Press et al.,
 /// "Numerical Recipes", section 6.2).
 ATOLL_DEVICE float erfc_f32(float x) {

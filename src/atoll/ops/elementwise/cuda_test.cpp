@@ -216,27 +216,45 @@ struct RopeOperands {
   bool operator==(const RopeOperands&) const = default;
 };
 
+struct RopeCase {
+  HeadLayout heads;
+  std::int64_t rotated;
+  RotaryPairs pairs = RotaryPairs::kHalves;
+};
+
+template <typename T>
+void check_rope(const RopeCase& c, bool inverse, bool with_positions) {
+  const RopeOperands<T> start{random_tensor<T>({2, 9, c.heads.qkv_width()}, 1),
+                              random_tensor<float>({16, c.rotated}, 2),
+                              test::random_tokens({2, 9}, 16, 3)};
+  const auto got = test::in_every_order(
+      start,
+      [&](Gpu& gpu, RopeOperands<T>& s) {
+        const Tensor positions = with_positions ? gpu(s.positions) : Tensor();
+        rope(gpu.run, c.heads, gpu(s.table), positions, inverse, gpu(s.qkv), c.pairs);
+      },
+      kDiffers);
+  RopeOperands<T> exact = start;
+  const Tensor positions = with_positions ? exact.positions.view() : Tensor();
+  ref::rope<T>(c.heads, exact.table, positions, inverse, exact.qkv, c.pairs);
+  EXPECT_EQ(got.qkv, exact.qkv) << c.heads.head_dim << " " << c.rotated;
+}
+
 template <typename T>
 void check_rope() {
-  const HeadLayout layouts[] = {{1, 1, 2}, {4, 2, 6}, {3, 1, 64}};
-  for (const HeadLayout& heads : layouts) {
+  constexpr RotaryPairs kNeighbours = RotaryPairs::kNeighbours;
+  const RopeCase cases[] = {{{1, 1, 2}, 2},
+                            {{4, 2, 6}, 6},
+                            {{3, 1, 64}, 64},
+                            {{3, 1, 64}, 16},
+                            {{2, 1, 33}, 8},  // heads that begin at no whole pack
+                            {{1, 1, 2}, 2, kNeighbours},
+                            {{3, 1, 64}, 64, kNeighbours},
+                            {{4, 2, 64}, 32, kNeighbours},
+                            {{2, 1, 33}, 8, kNeighbours}};
+  for (const RopeCase& c : cases) {
     for (const bool inverse : {false, true}) {
-      const RopeOperands<T> start{random_tensor<T>({2, 9, heads.qkv_width()}, 1),
-                                  random_tensor<float>({16, heads.head_dim}, 2),
-                                  test::random_tokens({2, 9}, 16, 3)};
-      for (const bool with_positions : {false, true}) {
-        const auto got = test::in_every_order(
-            start,
-            [&](Gpu& gpu, RopeOperands<T>& s) {
-              const Tensor positions = with_positions ? gpu(s.positions) : Tensor();
-              rope(gpu.run, heads, gpu(s.table), positions, inverse, gpu(s.qkv));
-            },
-            kDiffers);
-        RopeOperands<T> exact = start;
-        const Tensor positions = with_positions ? exact.positions.view() : Tensor();
-        ref::rope<T>(heads, exact.table, positions, inverse, exact.qkv);
-        EXPECT_EQ(got.qkv, exact.qkv);
-      }
+      for (const bool with_positions : {false, true}) check_rope<T>(c, inverse, with_positions);
     }
   }
 }

@@ -8,6 +8,6 @@
 namespace atl::ops::cpu {
 
 void rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, bool inverse,
-          Tensor qkv);
+          Tensor qkv, RotaryPairs pairs);
 
 }  // namespace atl::ops::cpu

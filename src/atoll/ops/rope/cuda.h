@@ -7,6 +7,6 @@ namespace atl::ops::cuda {
 
 /// Operands as in ops/rope/rope.h.
 Declined rope(Run& run, const HeadLayout& heads, Tensor table, Tensor positions, bool inverse,
-              Tensor qkv);
+              Tensor qkv, RotaryPairs pairs);
 
 }  // namespace atl::ops::cuda

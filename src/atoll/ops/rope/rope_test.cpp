@@ -12,18 +12,26 @@ using test::OwnedTensor;
 using test::random_tensor;
 using test::TestRun;
 
-constexpr HeadLayout kLayouts[] = {{1, 1, 2}, {3, 1, 6}, {4, 2, 34}, {2, 2, 64}};
+constexpr RotaryPairs kPairs[] = {RotaryPairs::kHalves, RotaryPairs::kNeighbours};
 
-// Rows of cos then sin of the angles position * 10000^(-2i / head_dim).
+struct Case {
+  HeadLayout heads;
+  std::int64_t rotated;  ///< R
+};
+constexpr Case kCases[] = {{{1, 1, 2}, 2},   {{3, 1, 6}, 6},   {{4, 2, 34}, 34}, {{2, 2, 64}, 64},
+                           {{1, 1, 3}, 2},   {{2, 1, 34}, 18}, {{4, 2, 64}, 32}, {{3, 1, 128}, 96},
+                           {{2, 2, 80}, 20}, {{2, 1, 33}, 32}};
+
+// Rows of cos then sin of the angles position * 10000^(-2i / rotated).
 template <typename T>
-OwnedTensor<T> make_table(std::int64_t positions, std::int64_t head_dim) {
-  OwnedTensor<T> table({positions, head_dim});
-  const std::int64_t half = head_dim / 2;
+OwnedTensor<T> make_table(std::int64_t positions, std::int64_t rotated) {
+  OwnedTensor<T> table({positions, rotated});
+  const std::int64_t half = rotated / 2;
   for (std::int64_t p = 0; p < positions; ++p) {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = p * std::pow(10000.0, -2.0 * i / head_dim);
-      table[p * head_dim + i] = static_cast<T>(static_cast<float>(std::cos(angle)));
-      table[p * head_dim + half + i] = static_cast<T>(static_cast<float>(std::sin(angle)));
+      const double angle = p * std::pow(10000.0, -2.0 * i / rotated);
+      table[p * rotated + i] = static_cast<T>(static_cast<float>(std::cos(angle)));
+      table[p * rotated + half + i] = static_cast<T>(static_cast<float>(std::sin(angle)));
     }
   }
   return table;
@@ -38,21 +46,75 @@ OwnedTensor<std::int32_t> positions_from(std::int32_t first, std::int64_t B, std
   return positions;
 }
 
-TEST(Rope, MatchesRefInDouble) {
+// Rotates the same values by a vector's code and by ref in double; returns the largest difference.
+template <typename T>
+double difference(const Case& c, RotaryPairs pairs, bool inverse) {
   TestRun run;
-  for (const HeadLayout& heads : kLayouts) {
-    for (const bool inverse : {false, true}) {
-      auto fast = random_tensor<float>({2, 19, heads.qkv_width()}, 1);
-      auto exact = random_tensor<double>({2, 19, heads.qkv_width()}, 1);
-      auto table = make_table<float>(24, heads.head_dim);
-      auto table_in_double = make_table<double>(24, heads.head_dim);
-      auto positions = positions_from(5, 2, 19);
-      rope(run, heads, table, positions, inverse, fast);
-      ref::rope<double>(heads, table_in_double, positions, inverse, exact);
-      // Two products of at most 1, each rounded, and their sum.
-      EXPECT_LE(test::max_abs_difference(fast, exact), 2 * 0x1p-23);
+  auto fast = random_tensor<T>({2, 19, c.heads.qkv_width()}, 1);
+  auto exact = fast.template as<double>();
+  auto table = make_table<float>(24, c.rotated);
+  auto table_in_double = make_table<double>(24, c.rotated);
+  auto positions = positions_from(5, 2, 19);
+  rope(run, c.heads, table, positions, inverse, fast, pairs);
+  ref::rope<double>(c.heads, table_in_double, positions, inverse, exact, pairs);
+  return test::max_abs_difference(fast, exact);
+}
+
+TEST(Rope, MatchesRefInDouble) {
+  for (const Case& c : kCases) {
+    for (const RotaryPairs pairs : kPairs) {
+      for (const bool inverse : {false, true}) {
+        // Two products of at most 1, each rounded, and their sum.
+        EXPECT_LE(difference<float>(c, pairs, inverse), 2 * 0x1p-23);
+        // Sums below 2 are stored to half of 2^-7.
+        EXPECT_LE(difference<Bf16>(c, pairs, inverse), 0x1p-8 + 2 * 0x1p-23);
+      }
     }
   }
+}
+
+TEST(Rope, LeavesWhatFollowsTheRotatedElementsOfAHead) {
+  TestRun run;
+  for (const Case& c : kCases) {
+    for (const RotaryPairs pairs : kPairs) {
+      const auto before = random_tensor<float>({2, 19, c.heads.qkv_width()}, 1);
+      auto after = before;
+      auto table = make_table<float>(24, c.rotated);
+      auto positions = positions_from(5, 2, 19);
+      rope(run, c.heads, table, positions, false, after, pairs);
+      for (std::int64_t i = 0; i < after.size(); ++i) {
+        const std::int64_t in_row = i % c.heads.qkv_width();
+        const bool stays = in_row % c.heads.head_dim >= c.rotated ||
+                           in_row >= c.heads.query_width() + c.heads.kv_width();
+        EXPECT_EQ(after[i] == before[i], stays) << i;
+      }
+      rope(run, c.heads, table, positions, true, after, pairs);
+      // Each rotation rounds as above, and cos^2 + sin^2 is 1 to a few of these errors.
+      EXPECT_LE(test::max_abs_difference(after, before), 8 * 0x1p-23);
+    }
+  }
+}
+
+TEST(Rope, NeighboursAreTheHalvesOfAnotherOrder) {
+  TestRun run;
+  const HeadLayout heads{2, 1, 42};
+  constexpr std::int64_t kRotated = 38;
+  const auto x = random_tensor<float>({1, 5, heads.qkv_width()}, 1);
+  // Element 2i of `x` is element i of `halves`, and 2i + 1 is i + 19.
+  const auto reordered = [&](const OwnedTensor<float>& from) {
+    auto to = from;
+    for (std::int64_t i = 0; i < from.size(); ++i) {
+      const std::int64_t in_head = i % heads.qkv_width() % heads.head_dim;
+      if (in_head < kRotated) to[i - in_head + in_head / 2 + in_head % 2 * kRotated / 2] = from[i];
+    }
+    return to;
+  };
+  auto table = make_table<float>(5, kRotated);
+  auto neighbours = x;
+  rope(run, heads, table, {}, false, neighbours, RotaryPairs::kNeighbours);
+  auto halves = reordered(x);
+  rope(run, heads, table, {}, false, halves);
+  EXPECT_EQ(reordered(neighbours), halves);
 }
 
 TEST(Rope, IsARotationByThePositionOfQueriesAndKeysAlone) {
@@ -77,18 +139,22 @@ TEST(Rope, IsARotationByThePositionOfQueriesAndKeysAlone) {
 TEST(Rope, InverseIsTheGradient) {
   TestRun run;
   const HeadLayout heads{3, 1, 6};
-  auto x = random_tensor<double>({1, 4, heads.qkv_width()}, 1);
-  const auto dy = random_tensor<double>({1, 4, heads.qkv_width()}, 2);
-  auto table = make_table<double>(7, heads.head_dim);
-  auto dx = dy;
-  auto positions = positions_from(2, 1, 4);
-  rope(run, heads, table, positions, true, dx);
-  const auto loss = [&] {
-    auto y = x;
-    rope(run, heads, table, positions, false, y);
-    return test::dot(dy, y);
-  };
-  EXPECT_LE(test::max_relative_error(dx, test::finite_difference(x, loss)), 1e-8);
+  for (const RotaryPairs pairs : kPairs) {
+    for (const std::int64_t rotated : {4, 6}) {
+      auto x = random_tensor<double>({1, 4, heads.qkv_width()}, 1);
+      const auto dy = random_tensor<double>({1, 4, heads.qkv_width()}, 2);
+      auto table = make_table<double>(7, rotated);
+      auto dx = dy;
+      auto positions = positions_from(2, 1, 4);
+      rope(run, heads, table, positions, true, dx, pairs);
+      const auto loss = [&] {
+        auto y = x;
+        rope(run, heads, table, positions, false, y, pairs);
+        return test::dot(dy, y);
+      };
+      EXPECT_LE(test::max_relative_error(dx, test::finite_difference(x, loss)), 1e-8);
+    }
+  }
 }
 
 TEST(Rope, ThreadCountChangesNoBit) {
@@ -122,6 +188,16 @@ TEST(Rope, PositionsRestartWithEachDocument) {
     EXPECT_TRUE(
         std::equal(alone.values.begin(), alone.values.end(), packed.values.begin() + row * width))
         << row;
+  }
+}
+
+TEST(Rope, RefusesATableThatDoesNotFitTheHeads) {
+  TestRun run;
+  const HeadLayout heads{1, 1, 4};
+  OwnedTensor<float> qkv({1, 4, heads.qkv_width()});
+  for (const std::int64_t rotated : {0, 3, 6}) {
+    OwnedTensor<float> table({4, rotated});
+    EXPECT_THROW(rope(run, heads, table, {}, false, qkv), Error) << rotated;
   }
 }
 
