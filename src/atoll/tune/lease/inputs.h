@@ -14,7 +14,7 @@ namespace atl::tune {
 /// An input of a study, and its place on this machine.
 struct LocalInput {
   Input input;
-  std::filesystem::path root;  ///< the directory that the paths of Input::files are relative to
+  std::filesystem::path root;  ///< the paths in Input::files are relative to it
 };
 
 /// All inputs of a study. Throws Error(kUser) when an input does not exist, or when the search space

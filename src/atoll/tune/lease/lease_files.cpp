@@ -163,8 +163,8 @@ bool LeaseFiles::install(const LeaseId& lease) {
   return true;
 }
 
-// Moves checkpoints last, and each as a whole. A tuner that is killed in between then leaves records
-// whose checkpoint is missing, as a killed run does; never a checkpoint whose records are missing.
+// Moves checkpoints last, and each as a whole. A tuner that is killed in between then leaves
+// records whose checkpoint is missing, as a killed run does, but no checkpoint without records.
 void LeaseFiles::put_in_place(const LeaseId& lease, const Incoming& incoming) const {
   const fs::path root = trial_dir(study_, lease.trial);
   const fs::path staged = staging(lease);

@@ -278,7 +278,7 @@ void LeaseServer::ended(const std::string& instance, const Ended& ended,
   if (held == nullptr) return;
   held->code = ended.code;
   held->line = ended.line;
-  // Exit status 1 may mean a loss that is not finite, which the trial's files show; the files of any
+  // Exit status 1 may mean a loss that is not finite, which the trial's files show. The files of any
   // other failure are not needed.
   const bool has_results = ended.code == 0 || ended.code == 1;
   for (const FileEntry& file : ended.files) {
@@ -305,8 +305,8 @@ void LeaseServer::delivered(const std::string& instance, const Delivered& done,
   const Held* const held = find(instance, done.lease);
   if (held == nullptr) return;
   if (!files_.is_expected(held->id)) {
-    // The tuner's previous process had asked for the files. When the worker connects again, it sends
-    // Ended again.
+    // The tuner's previous process had asked for the files. The worker sends Ended again when it
+    // connects again.
     server_->close(*workers_.at(instance).session, "this tuner has asked for no files");
     return;
   }

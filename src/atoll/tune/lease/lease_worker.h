@@ -24,8 +24,8 @@ struct WorkOptions {
 };
 
 /// Trains leased trials until the study is over (returns 0) or a signal comes (returns the signal).
-/// Makes `dir` if needed, and keeps the files of the trials there; all that they need comes from the
-/// tuner. The processes of the trials end when this process ends, whatever the reason. Throws
+/// Makes `dir` if needed, and keeps the files of the trials there; all that they need comes from
+/// the tuner. The processes of the trials end when this process ends, whatever the reason. Throws
 /// Error(kUser) when the tuner refuses this worker, or `dir` is in use or belongs to another study;
 /// Error(kPeer) when the tuner could not be reached for patience_s.
 int work(const WorkOptions& options);
