@@ -28,7 +28,8 @@ class JsonlSink : public Sink {
  public:
   /// Opens for appending, for a run that goes on after `last_step`; a new run gives -1. First
   /// removes records of later steps, which the run will write again, and a last line without a line
-  /// end; for that the file is replaced atomically. Throws Error(kDamaged) when a complete line is not a record.
+  /// end; for that the file is replaced atomically. Throws Error(kDamaged) when a complete line is
+  /// not a record.
   JsonlSink(const std::filesystem::path& path, std::int64_t last_step);
 
   void write(const Record& record) override;

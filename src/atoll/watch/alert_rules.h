@@ -1,7 +1,7 @@
 #pragma once
 
-// The rules that decide when to raise an alert, from what the run reports. They use no clock, file or
-// thread of their own: the caller gives times and sizes.
+// The rules that decide when to raise an alert, from what the run reports. They use no clock, file
+// or thread of their own: the caller gives times and sizes.
 
 #include <cstdint>
 #include <deque>
@@ -56,10 +56,10 @@ class RecentValues {
   std::deque<double> values_;
 };
 
-/// Alerts when the loss of one step is far above the last 32 losses. Its distance above their median
-/// must be more than 8 standard deviations (estimated from the median deviation), more than a tenth
-/// of the median, and more than 1.5 times the distance of the largest. While fewer than 16 losses are
-/// known, the loss must be above twice the largest plus 2 nats.
+/// Alerts when the loss of one step is far above the last 32 losses. Its distance above their
+/// median must be more than 8 standard deviations (estimated from the median deviation), more than
+/// a tenth of the median, and more than 1.5 times the distance of the largest. While fewer than 16
+/// losses are known, the loss must be above twice the largest plus 2 nats.
 class SpikeRule {
  public:
   /// Takes the loss of the next step. Returns the message of an alert; empty: no alert.
@@ -163,8 +163,8 @@ class DiskRule {
 };
 
 /// All rules of one run. Times are seconds of one steady clock; the caller fills in Alert::time_s.
-/// Each problem raises one alert, and another when the problem has ended and comes back. Not safe for
-/// several threads.
+/// Each problem raises one alert, and another when the problem has ended and comes back. Not safe
+/// for several threads.
 class AlertRules {
  public:
   /// Alerts of the kinds in `off` are not returned.
@@ -172,8 +172,8 @@ class AlertRules {
 
   /// The alerts after a step.
   std::vector<Alert> stepped(const metrics::StepFacts& facts);
-  /// The alerts that depend on time and on the disk; call this regularly. `free_bytes`: of the run's
-  /// disk, where known.
+  /// The alerts that depend on time and on the disk; call this regularly. `free_bytes`: of the
+  /// run's disk, where known.
   std::vector<Alert> tick(double now_s, std::optional<std::uint64_t> free_bytes);
   std::vector<Alert> ranks_lost(std::int64_t step, int before, int now, const std::string& why,
                                 double now_s);

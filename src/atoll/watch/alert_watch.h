@@ -26,13 +26,13 @@ namespace atl::watch {
 class AlertOutlet {
  public:
   /// `webhook`: its URL; empty: none. `on_told` is called with each alert, on the thread that calls
-  /// tell(); may be empty. The first alert makes the file. Throws Error(kUser) for a URL that is not
-  /// one.
+  /// tell(); may be empty. The first alert makes the file. Throws Error(kUser) for a URL that is
+  /// not http:// or https:// with a host.
   AlertOutlet(std::filesystem::path run_dir, const std::string& webhook,
               std::function<void(const Alert&)> on_told = {});
 
-  /// Sets the alert's time to now and reports it; the webhook gets it later. An error of the file is
-  /// only logged.
+  /// Sets the alert's time to now and reports it; the webhook gets it later. An error of the file
+  /// is only logged.
   void tell(Alert alert);
 
  private:

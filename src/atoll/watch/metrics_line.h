@@ -16,7 +16,7 @@ namespace atl::watch {
 struct MetricsLine {
   std::int64_t step = 0;
   double time_s = 0;  ///< Unix seconds; 0: the line has no time
-  std::vector<std::pair<std::string_view, double>> numbers;  ///< the strings "NaN" and "Infinity" count as numbers
+  std::vector<std::pair<std::string_view, double>> numbers;  ///< also "NaN", "Infinity"
   std::vector<std::pair<std::string_view, std::string_view>> texts;
 };
 

@@ -55,8 +55,8 @@ inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; chars
 void add_process(PrometheusText& page);
 
 /// A page with the last values of a run's metrics: those of metrics.jsonl in Prometheus's units
-/// (step_ms becomes atoll_step_seconds), facts of the last step and its time on each rank, and counts
-/// of alerts by kind. Labels are ranks and kinds only, never texts of the run.
+/// (step_ms becomes atoll_step_seconds), facts of the last step and its time on each rank, and
+/// counts of alerts by kind. Labels are ranks and kinds only, never texts of the run.
 ///
 /// The functions of Sink and Observer are for the training thread and never wait. page() and
 /// alerted() may be called from any thread.

@@ -33,8 +33,8 @@ struct PrometheusAccess {
 };
 
 /// Checks the options and reads their files. An address other than the loopback needs a token,
-/// because TLS alone does not restrict who may read. Throws Error(kUser) that names the options that
-/// conflict, or the file that is missing.
+/// because TLS alone does not restrict who may read. Throws Error(kUser) that names the options
+/// that conflict, or the file that is missing.
 PrometheusAccess open_access(const PrometheusAddress& address);
 
 /// Reads a token from a file: one word of at least 16 letters, digits, '-' and '_'. Throws
@@ -45,8 +45,8 @@ std::string read_token(const std::string& file, const std::string& option);
 /// client can delay a step. Logs its URL.
 class PrometheusServer {
  public:
-  /// `page` makes the text; it is called on the server's thread, and an exception from it is answered
-  /// with status 500. The families of add_process() are appended. Throws as open_access(), and
+  /// `page` makes the text; it is called on the server's thread, and an exception from it is
+  /// answered with status 500. The families of add_process() are appended. Throws as open_access(), and
   /// Error(kUser) when it cannot listen at the address.
   PrometheusServer(const PrometheusAddress& address, std::function<std::string()> page);
   ~PrometheusServer();

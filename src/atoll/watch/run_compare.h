@@ -19,9 +19,10 @@ struct SettingDifference {
 /// that the first run does not have. Nested tables are keys with dots.
 std::vector<SettingDifference> differences(const std::vector<RunData>& runs);
 
-/// A text with the settings that differ, and the values of `metrics` at about `rows` steps, with the
-/// last and the best value (the lowest; of tokens_per_s and mfu the highest). Empty `metrics`: loss
-/// and held_out_loss, as far as runs have them. Throws Error(kUser) for a metric that no run has.
+/// A text with the settings that differ, and the values of `metrics` at about `rows` steps, with
+/// the last and the best value (the lowest; of tokens_per_s and mfu the highest). Empty `metrics`:
+/// loss and held_out_loss, as far as runs have them. Throws Error(kUser) for a metric that no run
+/// has.
 std::string describe_comparison(const std::vector<RunData>& runs, std::vector<std::string> metrics,
                                 int rows);
 /// The same comparison as JSON, with all buckets of the curves.

@@ -17,8 +17,8 @@ struct LocalInput {
   std::filesystem::path root;  ///< the paths in Input::files are relative to it
 };
 
-/// All inputs of a study. Throws Error(kUser) when an input does not exist, or when the search space
-/// has a setting whose values are paths: workers do not have these paths.
+/// All inputs of a study. Throws Error(kUser) when an input does not exist, or when the search
+/// space has a setting whose values are paths: workers do not have these paths.
 std::vector<LocalInput> inputs_of(const Study& study);
 
 /// Where a worker whose directory is `dir` keeps the files of input `index`.

@@ -278,8 +278,8 @@ void LeaseServer::ended(const std::string& instance, const Ended& ended,
   if (held == nullptr) return;
   held->code = ended.code;
   held->line = ended.line;
-  // Exit status 1 may mean a loss that is not finite, which the trial's files show. The files of any
-  // other failure are not needed.
+  // Exit status 1 may mean a loss that is not finite, which the trial's files show. The files of
+  // any other failure are not needed.
   const bool has_results = ended.code == 0 || ended.code == 1;
   for (const FileEntry& file : ended.files) {
     if (!travels(file.path)) throw damaged_error("\"{}\" is no file of a trial", file.path);
