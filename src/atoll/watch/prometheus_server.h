@@ -41,13 +41,13 @@ PrometheusAccess open_access(const PrometheusAddress& address);
 /// Error(kUser) naming `option` for anything else, or when others than the owner may read the file.
 std::string read_token(const std::string& file, const std::string& option);
 
-/// Serves GET /metrics until it is destroyed. Its thread runs at the lowest priority, so that no
+/// Serves GET /metrics until it is destroyed. Its thread runs only when a CPU is idle (SCHED_IDLE), so that no
 /// client can delay a step. Logs its URL.
 class PrometheusServer {
  public:
   /// `page` makes the text; it is called on the server's thread, and an exception from it is
-  /// answered with status 500. The families of add_process() are appended. Throws as open_access(), and
-  /// Error(kUser) when it cannot listen at the address.
+  /// answered with status 500. The families of add_process() are appended. Throws as
+  /// open_access(), and Error(kUser) when it cannot listen at the address.
   PrometheusServer(const PrometheusAddress& address, std::function<std::string()> page);
   ~PrometheusServer();
   PrometheusServer(const PrometheusServer&) = delete;

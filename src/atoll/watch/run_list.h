@@ -12,7 +12,7 @@ namespace atl::watch {
 /// What a run is doing.
 enum class ListedState : std::uint8_t {
   kRunning,   ///< a process of this machine holds its lock
-  kFinished,  ///< not running; has taken all its steps
+  kFinished,  ///< not running; has taken all its steps, or finished.json says so
   kStopped,
 };
 

@@ -39,7 +39,7 @@ struct SeriesQuery {
   Axis axis = Axis::kStep;
   double from = -std::numeric_limits<double>::infinity();
   double to = std::numeric_limits<double>::infinity();
-  std::size_t points = 1000;  ///< about the most points or buckets of a series; sets the bucket size
+  std::size_t points = 1000;  ///< about the most points or buckets of a series
   std::uint64_t since = 0;    ///< the chart knows the records before this one already
   std::size_t size = 0;       ///< records per bucket that the chart has; 0: choose by `points`
 };
@@ -73,8 +73,8 @@ struct SeriesSummary {
   double min = 0, max = 0;
 };
 
-/// Reads a file that grows. Keeps in memory buckets of kBlockRecords records and more, the offset of
-/// each block in the file, and the records of the blocks that were used last, `cache_bytes` of them.
+/// Reads a file that grows. Keeps in memory buckets of kBlockRecords records and more, the offset
+/// of each block in the file, and up to `cache_bytes` of records, of the blocks that were used last.
 /// A query that needs the records of other blocks reads these again. When the file is cut or
 /// replaced, it is read anew and `generation` changes; when it is removed, what was read stays.
 /// Lines that are no records are counted and left out. One thread calls update(); any thread may

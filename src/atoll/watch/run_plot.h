@@ -21,7 +21,7 @@ struct PlotOptions {
   PlotAxis x = PlotAxis::kStep;
   double smooth = 0;   ///< weight of the previous point, 0 to below 1; begins anew after a gap
   bool log_y = false;  ///< a logarithmic axis, which leaves out values of 0 and below
-  int columns = 100, rows = 24;  ///< size of a text plot, in characters
+  int columns = 100, rows = 24;  ///< of a text plot
 };
 
 /// The curves of one metric in a frame of characters, with a letter for each run. Throws Error(kUser) where no

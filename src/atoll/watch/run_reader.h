@@ -29,8 +29,8 @@ struct CurveBucket {
 };
 
 /// One metric over the steps of a run, in at most kMost buckets. When these are full, neighbouring
-/// buckets are merged in pairs. Lowest and highest values, and counts of values that are not finite,
-/// are kept.
+/// buckets are merged in pairs. Lowest and highest values, and counts of values that are not
+/// finite, are kept.
 class Curve {
  public:
   static constexpr std::size_t kMost = 2048;
@@ -96,8 +96,8 @@ RunData read_run(const std::filesystem::path& dir, const std::string& name);
 std::vector<std::pair<std::string, std::filesystem::path>> runs_at(
     const std::filesystem::path& path);
 
-/// The runs below a directory, as name and directory, sorted by name; at most four levels down. Does
-/// not look inside a run.
+/// The runs below a directory, as name and directory, sorted by name; at most four levels down.
+/// Does not look inside a run.
 std::vector<std::pair<std::string, std::filesystem::path>> runs_below(
     const std::filesystem::path& directory);
 
