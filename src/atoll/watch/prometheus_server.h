@@ -41,8 +41,8 @@ PrometheusAccess open_access(const PrometheusAddress& address);
 /// Error(kUser) naming `option` for anything else, or when others than the owner may read the file.
 std::string read_token(const std::string& file, const std::string& option);
 
-/// Serves GET /metrics until it is destroyed. Its thread runs only when a CPU is idle (SCHED_IDLE), so that no
-/// client can delay a step. Logs its URL.
+/// Serves GET /metrics until it is destroyed. Its thread runs only when a CPU is idle (SCHED_IDLE),
+/// so that no client can delay a step. Logs its URL.
 class PrometheusServer {
  public:
   /// `page` makes the text; it is called on the server's thread, and an exception from it is

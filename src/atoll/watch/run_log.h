@@ -74,8 +74,8 @@ struct SeriesSummary {
 };
 
 /// Reads a file that grows. Keeps in memory buckets of kBlockRecords records and more, the offset
-/// of each block in the file, and up to `cache_bytes` of records, of the blocks that were used last.
-/// A query that needs the records of other blocks reads these again. When the file is cut or
+/// of each block in the file, and up to `cache_bytes` of records, of the blocks that were used
+/// last. A query that needs the records of other blocks reads these again. When the file is cut or
 /// replaced, it is read anew and `generation` changes; when it is removed, what was read stays.
 /// Lines that are no records are counted and left out. One thread calls update(); any thread may
 /// call the other functions.

@@ -19,13 +19,13 @@ PlotAxis plot_axis(const std::string& name);
 struct PlotOptions {
   std::string metric = "loss";
   PlotAxis x = PlotAxis::kStep;
-  double smooth = 0;   ///< weight of the previous point, 0 to below 1; begins anew after a gap
+  double smooth = 0;   ///< weight of the previous point, 0 to below 1; gaps reset it
   bool log_y = false;  ///< a logarithmic axis, which leaves out values of 0 and below
   int columns = 100, rows = 24;  ///< of a text plot
 };
 
-/// The curves of one metric in a frame of characters, with a letter for each run. Throws Error(kUser) where no
-/// run has the metric.
+/// The curves of one metric in a frame of characters, with a letter for each run. Throws
+/// Error(kUser) where no run has the metric.
 std::string plot_text(const std::vector<RunData>& runs, const PlotOptions& options);
 
 /// The same plot as an SVG file: a line through the means, a band from lowest to highest value, a

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kSliceBytes = 4 << 20;  // per run and update, so that no run waits for another's long file
+constexpr std::size_t kSliceBytes = 4 << 20;  // per run and update, so that each has its turn
 constexpr std::chrono::milliseconds kTurn{200};
 constexpr std::chrono::seconds kScanEvery{2};
 constexpr double kFreshS = 60;  // of a run that may be running on another machine
@@ -123,8 +123,8 @@ double unix_seconds(const struct stat& status) {
          1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
 }
 
-// Adds new checkpoints ("step-000100") to the run's list. Checkpoints that are removed later stay in
-// the list.
+// Adds new checkpoints ("step-000100") to the run's list. Checkpoints that are removed later stay
+// in the list.
 bool refresh_checkpoints(WatchedRun& run) {
   bool has_changed = false;
   std::error_code error;

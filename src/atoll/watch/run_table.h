@@ -19,7 +19,7 @@ namespace atl::watch {
 
 /// The state of a run.
 enum class RunState : std::uint8_t {
-  kRunning,   ///< a process here holds its lock; or it may run elsewhere: it wrote in the last minute
+  kRunning,   ///< a process here holds its lock, or it may run elsewhere and wrote lately
   kFinished,  ///< not running; has taken all its steps, or finished.json says so
   kStopped,   ///< not running; its last step is in a checkpoint, or its metrics are not read yet
   kLost,      ///< not running; steps after its last checkpoint are lost
@@ -42,9 +42,9 @@ struct WatchedRun {
 
   // Filled in by RunTable::update().
   RunState state = RunState::kStopped;
-  std::string holder;  ///< who holds its lock: "process 4711 on alpha"; empty: nobody here
+  std::string holder;  ///< who holds its lock: "process 4711 on alpha"; or empty
   std::vector<std::pair<std::string, std::string>> settings;  ///< key, value as TOML
-  std::vector<std::pair<std::int64_t, double>> checkpoints;  ///< step, Unix seconds; also removed ones
+  std::vector<std::pair<std::int64_t, double>> checkpoints;  ///< step, Unix seconds; removed too
   SideLines alerts, notes, samples;
   std::string ranks;  ///< ranks.json: how ranks spend their time; empty: there is none
   double ranks_changed_s = 0;

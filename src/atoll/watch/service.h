@@ -17,7 +17,7 @@ struct ServiceOptions {
   std::vector<std::filesystem::path> roots;  ///< runs, or directories that have some
   std::string host = "127.0.0.1";
   int port = 0;                    ///< 0: a free one
-  std::vector<std::string> names;  ///< host names that clients may use beside addresses and localhost
+  std::vector<std::string> names;  ///< host names that clients may use, beside localhost
   std::string token;               ///< a client needs it to write; empty: a new one is made
   bool reading_needs_token = false;
   std::shared_ptr<const http::TlsContext> tls = nullptr;  ///< null: plain. Shared with the server.

@@ -17,9 +17,9 @@ std::uint32_t crc32c(std::string_view data);
 /// One TFRecord: u64 size, masked CRC of the size, the payload, masked CRC of the payload.
 std::string tfrecord(std::string_view payload);
 
-/// Writes numeric metrics as TensorBoard scalars, to `events.out.tfevents.<time>.<host>.<pid>.<n>` in
-/// a directory that TensorBoard shows as one run. A metric without a group gets the group "train/".
-/// Text metrics are left out. Numbers are rounded to f32, the format's type.
+/// Writes numeric metrics as TensorBoard scalars, to `events.out.tfevents.<time>.<host>.<pid>.<n>`
+/// in a directory that TensorBoard shows as one run. A metric without a group gets the group
+/// "train/". Text metrics are left out. Numbers are rounded to f32, the format's type.
 class TensorBoardSink : public metrics::Sink {
  public:
   /// Makes a new file, and the directory if needed, for a run that goes on after `last_step`; a new

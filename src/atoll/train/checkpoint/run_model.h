@@ -20,9 +20,9 @@ class RunModel {
   RunModel(const TrainConfig& config, std::unique_ptr<Device> device);
 
   /// Makes the training state of this rank for the present `ranks`: builds the model, allocates the
-  /// memory, connects the ranks. Frees an earlier state first. Parameters have no values afterwards:
-  /// call initialise() or load(). Throws Error(kUser) when settings do not fit the ranks or the
-  /// device, Error(kResource) when the memory does not suffice.
+  /// memory, connects the ranks. Frees an earlier state first. Parameters have no values
+  /// afterwards: call initialise() or load(). Throws Error(kUser) when settings do not fit the
+  /// ranks or the device, Error(kResource) when the memory does not suffice.
   void open(const PreparedCorpus& corpus, Ranks& ranks);
   /// Gives the memory back.
   void close() { state_.reset(); }

@@ -22,7 +22,7 @@ namespace atl::train {
 using CheckpointTexts = std::vector<std::pair<std::string, std::string>>;
 
 /// One more file that this rank writes into a checkpoint: the state of a part of the run other than
-/// model and optimizer. The options of one rank only, the lead, may add text files.
+/// model and optimizer. `texts` are written only on the lead.
 struct ExtraPart {
   std::string file;                         ///< "outer.safetensors"; empty: no such file
   std::vector<ckpt::TensorSource> sources;  ///< these own or keep alive the memory that they read
@@ -66,8 +66,8 @@ class CheckpointSave {
   /// Whether the background thread has written this rank's files, or has failed (Mode::kBeside).
   bool finished() const { return finished_; }
   /// Completes the checkpoint and returns its path: waits until all files are on the disk and were
-  /// verified, then moves the checkpoint to its place. Every rank must call it, once. An error on one
-  /// rank is thrown on all ranks; earlier checkpoints stay then.
+  /// verified, then moves the checkpoint to its place. Every rank must call it, once. An error on
+  /// one rank is thrown on all ranks; earlier checkpoints stay then.
   std::filesystem::path commit();
 
  private:

@@ -28,15 +28,15 @@ struct CopiedRange {
 };
 
 /// Copies of the training state after some step. Each rank keeps a copy of its own part of the
-/// state, and a copy of the part of the next rank: the next among the ranks that shard parameters by
-/// ZeRO, or among all ranks where none do. Where other ranks hold the same part anyway, there is no
-/// copy of another rank's part. A rank may be lost while copies are made, so each rank keeps the
+/// state, and a copy of the part of the next rank: the next among the ranks that shard parameters
+/// by ZeRO, or among all ranks where none do. Where other ranks hold the same part anyway, there is
+/// no copy of another rank's part. A rank may be lost while copies are made, so each rank keeps the
 /// copies of two steps: the older copies are then complete on all ranks.
 class StateCopies {
  public:
   /// Allocates memory for copies of `state`, which must be connected and must outlive this without
-  /// moving. Every rank must make one. Throws Error(kResource) on all ranks when a rank's memory does
-  /// not suffice.
+  /// moving. Every rank must make one. Throws Error(kResource) on all ranks when a rank's memory
+  /// does not suffice.
   StateCopies(TrainState& state, Ranks& ranks);
 
   /// Copies the state and exchanges the copies; returns when all ranks have theirs. Every rank must
