@@ -19,8 +19,8 @@ PlotAxis plot_axis(const std::string& name);
 struct PlotOptions {
   std::string metric = "loss";
   PlotAxis x = PlotAxis::kStep;
-  double smooth = 0;   ///< weight of the previous point, 0 to below 1; gaps reset it
-  bool log_y = false;  ///< a logarithmic axis, which leaves out values of 0 and below
+  double smooth = 0;             ///< weight of the previous point, 0 to below 1; gaps reset it
+  bool log_y = false;            ///< a logarithmic axis, which leaves out values of 0 and below
   int columns = 100, rows = 24;  ///< of a text plot
 };
 

@@ -44,7 +44,7 @@ struct WatchedRun {
   RunState state = RunState::kStopped;
   std::string holder;  ///< who holds its lock: "process 4711 on alpha"; or empty
   std::vector<std::pair<std::string, std::string>> settings;  ///< key, value as TOML
-  std::vector<std::pair<std::int64_t, double>> checkpoints;  ///< step, Unix seconds; removed too
+  std::vector<std::pair<std::int64_t, double>> checkpoints;   ///< step, Unix seconds; some removed
   SideLines alerts, notes, samples;
   std::string ranks;  ///< ranks.json: how ranks spend their time; empty: there is none
   double ranks_changed_s = 0;

@@ -46,8 +46,8 @@ class LeaseFiles {
  private:
   // The files that a worker is sending.
   struct Incoming {
-    std::vector<FileEntry> files;  // of the whole directory
-    std::vector<int> wanted;       // indices into `files`
+    std::vector<FileEntry> files;                       // of the whole directory
+    std::vector<int> wanted;                            // indices into `files`
     std::vector<std::unique_ptr<FileInPieces>> pieces;  // of the wanted files
   };
 
