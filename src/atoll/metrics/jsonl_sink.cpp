@@ -39,7 +39,7 @@ Value from_json(const Json& value) {
   return text;
 }
 
-// Calls fn(line, where) for every line that has its end; `where` is "file:number".
+// Calls fn(line, where) for every line that has a line end; `where` is "file:number".
 template <typename Fn>
 void for_each_line(std::string_view text, const std::filesystem::path& path, Fn&& fn) {
   int number = 1;
@@ -49,7 +49,8 @@ void for_each_line(std::string_view text, const std::filesystem::path& path, Fn&
   }
 }
 
-// Before the file is opened for appending.
+// Removes the records after `last_step` from the file. Returns `path`, so that a constructor can
+// call this before it opens the file.
 const std::filesystem::path& without_later(const std::filesystem::path& path,
                                            std::int64_t last_step) {
   if (!path_exists(path)) return path;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a run tells those who watch it while it trains, step by step.
+// The interface by which a run reports its progress while it trains.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,44 +9,44 @@
 
 namespace atl::metrics {
 
-/// One step, as the rank that leads knows it.
+/// One step, as the lead rank knows it.
 struct StepFacts {
   std::int64_t step = 0;    ///< steps of the run so far, this one included
-  double time_s = 0;        ///< of this process's steady clock, when the step had ended
-  double seconds = 0;       ///< that the step took
-  double loss = 0;          ///< nats a token; not finite where the step was not
+  double time_s = 0;        ///< end of the step, on this process's steady clock
+  double seconds = 0;       ///< duration of the step
+  double loss = 0;          ///< nats per token; may be NaN or infinite
   double grad_norm = 0;     ///< before clipping
   std::int64_t tokens = 0;  ///< trained on in this step
-  /// What a micro-batch took on each rank, forward and backward; empty where there is one rank.
+  /// Seconds of a micro batch on each rank, forward and backward; empty where there is one rank.
   std::vector<double> rank_seconds;
 };
 
-/// What a run does between two steps.
+/// What a run does between two steps, when no step comes for a while.
 enum class Pause : std::uint8_t {
   kEvaluation,
   kIslands,  ///< waits for other islands
-  kRegroup,  ///< meets the ranks that are left
+  kRegroup,  ///< ranks were lost; connects the ranks that are left
 };
 
-/// Somebody who watches a run. Called on the thread that trains, on the rank that leads: what is
-/// slow belongs on a thread of its own.
+/// Is told of the progress of a run. Called on the training thread of the lead rank: slow work
+/// belongs on a thread of the observer's own.
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// A step is done, or was not finite.
+  /// A step has ended. A step whose loss or gradient is not finite is reported too.
   virtual void stepped(const StepFacts& facts) = 0;
-  /// No step comes until resumed(): the run does something else.
+  /// No step comes until resumed(), because the run does this.
   virtual void paused(Pause what) = 0;
   virtual void resumed() = 0;
   /// A checkpoint of this step is being written, from here to checkpoint_saved().
   virtual void checkpoint_begun(std::int64_t step) = 0;
-  /// It is in its place.
+  /// That checkpoint is complete, at `path`.
   virtual void checkpoint_saved(const std::filesystem::path& path) = 0;
-  /// Ranks were lost after so many steps, and the others go on.
+  /// Ranks were lost after `step` steps; of `before` ranks `now` go on.
   virtual void ranks_lost(std::int64_t step, int before, int now, const std::string& why) = 0;
 };
 
-/// Tells several what one is told, in their order.
+/// Passes every call on to several observers, in the order in which they were added.
 class Observers : public Observer {
  public:
   /// `observer` must outlive this.
@@ -76,7 +76,7 @@ class Observers : public Observer {
   std::vector<Observer*> list_;
 };
 
-/// paused() from here to the end of the block; nothing where `observer` is null.
+/// Calls paused() here and resumed() at the end of the block; nothing where `observer` is null.
 class ScopedPause {
  public:
   ScopedPause(Observer* observer, Pause what) : observer_(observer) {

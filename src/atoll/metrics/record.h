@@ -9,16 +9,16 @@
 
 namespace atl::metrics {
 
-/// What a metric can be.
+/// The value of a metric.
 using Value = std::variant<double, std::int64_t, std::string>;
 
-/// Seconds since 1970, as a Record takes them.
+/// The time now in Unix seconds, for Record::wall_time_s.
 inline double wall_time_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// What was measured at one step. Names are words with underscores ("grad_norm"); a slash puts
-/// them into a group ("eval/loss").
+/// What was measured at one step. Names of metrics are words with underscores ("grad_norm"); a
+/// group comes before a slash ("eval/loss").
 struct Record {
   std::int64_t step = 0;
   double wall_time_s = wall_time_now();

@@ -7,13 +7,13 @@
 
 namespace atl::metrics {
 
-/// Where records go. Called from one thread.
+/// Takes the records of a run and stores them. Called from one thread.
 class Sink {
  public:
   virtual ~Sink() = default;
-  /// Takes a record; steps never decrease. Throws Error when it cannot be kept.
+  /// Takes a record; steps never decrease. Throws Error when the record cannot be stored.
   virtual void write(const Record& record) = 0;
-  /// Waits until all that was written is safe on disk.
+  /// Waits until all records that were written are on the disk.
   virtual void flush() = 0;
 };
 

@@ -27,8 +27,8 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// proc(5): "cpu user nice system idle iowait irq softirq steal guest guest_nice", of which guests
-// are in user and nice already.
+// proc(5): "cpu user nice system idle iowait irq softirq steal guest guest_nice", where
+// user and nice include the guests.
 void read_cpus(const fs::path& root, std::optional<double>& busy, std::optional<double>& all) {
   constexpr std::size_t kIdle = 3, kIoWait = 4, kCounted = 8;
   const std::string line = first_line(root / "proc/stat");
@@ -41,8 +41,8 @@ void read_cpus(const fs::path& root, std::optional<double>& busy, std::optional<
   busy = sum - ticks[kIdle] - ticks[kIoWait];
 }
 
-// Words 14 and 15 of its stat: ticks in its own code and in the system's. Its name, which may have
-// blanks, ends with the last bracket.
+// proc(5): words 14 and 15 of a process's stat are its ticks in user and in kernel mode. The second
+// word is the program's name in brackets, which may have blanks and brackets itself.
 std::optional<double> process_seconds(const fs::path& root) {
   const std::string line = first_line(root / "proc/self/stat");
   const std::size_t end = line.rfind(')');
@@ -55,7 +55,8 @@ std::optional<double> process_seconds(const fs::path& root) {
   return (own + systems) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-// Disks that are one thing: their parts, and what is put together of them, would count twice.
+// Whether the name is that of a physical disk. Partitions, RAID and device-mapper volumes would
+// count the same bytes a second time.
 bool is_whole_disk(const fs::path& root, const std::string& name) {
   for (const char* made : {"loop", "ram", "zram", "dm-", "md", "sr"}) {
     if (name.starts_with(made)) return false;
@@ -66,7 +67,7 @@ bool is_whole_disk(const fs::path& root, const std::string& name) {
 
 // Lines of "major minor name reads merged sectors ms writes merged sectors ...".
 void read_disks(const fs::path& root, std::optional<double>& read, std::optional<double>& written) {
-  constexpr double kSector = 512;  // whatever the disk's own are
+  constexpr double kSector = 512;  // /proc/diskstats counts in 512 bytes on every disk
   std::ifstream file(root / "proc/diskstats");
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
@@ -82,7 +83,8 @@ void read_disks(const fs::path& root, std::optional<double>& read, std::optional
   }
 }
 
-// Where some are cards, these alone: bridges and tunnels send through them. A container has none.
+// Where the machine has network cards, only they count: bridges and tunnels send through them. A
+// container has no cards, only virtual interfaces.
 void read_networks(const fs::path& root, std::optional<double>& received,
                    std::optional<double>& sent) {
   std::error_code error;
@@ -101,7 +103,7 @@ void read_networks(const fs::path& root, std::optional<double>& received,
   }
 }
 
-// MemTotal less MemAvailable: what programs and the system hold, without caches that can go.
+// MemTotal less MemAvailable: without caches that the system can drop.
 std::optional<double> memory_taken(const fs::path& root) {
   std::ifstream file(root / "proc/meminfo");
   std::optional<double> total, available;
@@ -123,7 +125,7 @@ std::optional<double> process_memory(const fs::path& root) {
   return pages[1] * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-// How much a counter has grown; nothing where it fell, as that of a card that was taken away.
+// How much a counter has grown. Nothing where it fell: a disk or card may have been removed.
 std::optional<double> growth(const std::optional<double>& before,
                              const std::optional<double>& now) {
   if (!before || !now || *now < *before) return std::nullopt;

@@ -23,7 +23,7 @@ std::string to_text(const Json& event) {
   return event.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// What a viewer calls, or how it sorts, a process or one of its threads.
+// A metadata event: the name or the sort order of a process, or the name of one of its threads.
 std::string fact(const char* kind, int rank, Span::Track track, const char* key,
                  const Json& value) {
   return to_text({{"ph", "M"},
@@ -70,7 +70,7 @@ ScopedSpan::~ScopedSpan() {
   if (timeline_ == nullptr) return;
   try {
     timeline_->add({name_, category_, Span::Track::kMain, begin_, Span::Clock::now()});
-  } catch (...) {  // out of memory: what is watched matters more than that it is
+  } catch (...) {  // out of memory: training goes on without this span
   }
 }
 

@@ -76,7 +76,7 @@ std::vector<Alert> AlertRules::ranks_lost(std::int64_t step, int before, int now
                                           const std::string& why, double now_s) {
   step_ = step;
   stall_.resumed(now_s);
-  // Fewer ranks take other times.
+  // With fewer ranks steps take another time, so earlier times say nothing.
   throughput_ = {};
   straggler_ = StragglerRule(context_.ranks_are_equal);
   std::vector<Alert> alerts;

@@ -1,7 +1,7 @@
 #pragma once
 
-// When a run is said to be in trouble: rules without clock, file or thread, over what the run
-// tells.
+// The rules that decide when to raise an alert, from what the run reports. They use no clock, file
+// or thread of their own: the caller gives times and sizes.
 
 #include <cstdint>
 #include <deque>
@@ -21,19 +21,19 @@ using metrics::Alert;
 using metrics::AlertKind;
 using metrics::Severity;
 
-/// What commands in alerts name.
+/// Facts about the run that rules compare with or that commands in alerts name.
 struct AlertContext {
   std::string run_dir;
-  std::string resume;  ///< the command line that goes on with the run, as a shell takes it
+  std::string resume;  ///< the shell command that resumes the run
   double lr = 0;       ///< optim.lr of the run
   std::int64_t pid = 0;
-  /// False where ranks have unequal work by design (stages of a pipeline, experts): a rank is then
-  /// measured by its own past.
+  /// False where ranks have unequal work by design (stages of a pipeline, experts): each rank is
+  /// then compared with its own earlier times.
   bool ranks_are_equal = true;
   std::uint64_t checkpoint_bytes = 0;  ///< of one checkpoint, estimated
 };
 
-/// The last values of something, at most so many.
+/// The last values of a number, at most `most` of them. Statistics of no values are 0.
 class RecentValues {
  public:
   explicit RecentValues(std::size_t most) : most_(most) {}
@@ -43,11 +43,11 @@ class RecentValues {
   std::size_t size() const { return values_.size(); }
   const std::deque<double>& values() const { return values_; }
   double median() const;
-  /// The value that such a part of them does not exceed.
+  /// The value that the fraction `part` of the values does not exceed.
   double quantile(double part) const;
   double mean() const;
   double largest() const;
-  /// Half of the values are no further from the median than this.
+  /// The median of the distances from the median.
   double median_deviation() const;
   double standard_deviation() const;
 
@@ -56,24 +56,25 @@ class RecentValues {
   std::deque<double> values_;
 };
 
-/// The loss of one step far above those before it: beyond the median by more than 8 standard
-/// deviations, as the median deviation has them, by a tenth of it, and by 1.5 times as much as any
-/// of the last 32. In the first 16 steps: more than twice the largest, and 2 nats.
+/// Alerts when the loss of one step is far above the last 32 losses. Its distance above their
+/// median must be more than 8 standard deviations (estimated from the median deviation), more than
+/// a tenth of the median, and more than 1.5 times the distance of the largest. While fewer than 16
+/// losses are known, the loss must be above twice the largest plus 2 nats.
 class SpikeRule {
  public:
-  /// What there is to say of the next step's loss; empty: nothing.
+  /// Takes the loss of the next step. Returns the message of an alert; empty: no alert.
   std::string step(double loss);
 
  private:
-  // The largest loss that is none; nothing: any may be.
+  // The largest loss that is no spike; nothing: no loss is known yet.
   std::optional<double> most() const;
 
   RecentValues before_{32};
-  std::int64_t quiet_ = 0;  // steps until it speaks again
+  std::int64_t quiet_ = 0;  // steps in which a spike raises no new alert
 };
 
-/// The mean loss has risen for good: that of the last 50 steps is above the lowest such mean by 5%
-/// of it, and by 6 standard errors of the difference.
+/// Alerts when the mean loss rises: the mean of the last 50 steps is above the lowest such mean so
+/// far by more than 5% of that mean and by more than 6 standard errors of the difference.
 class DivergenceRule {
  public:
   std::string step(double loss);
@@ -84,9 +85,9 @@ class DivergenceRule {
   bool has_spoken_ = false;
 };
 
-/// Steps that take more than twice the median of those before, and 1.5 times what all but 5% of
-/// them take. What is said of slowness is said of all of the last 3 seconds, and of two steps at
-/// least.
+/// Alerts when steps become slow: the median of the last steps is more than twice the median of the
+/// steps before, and more than 1.5 times their 95% quantile. The last steps are those of the last 3
+/// seconds, and at least two.
 class ThroughputRule {
  public:
   std::string step(double seconds);
@@ -97,7 +98,8 @@ class ThroughputRule {
   bool has_spoken_ = false;
 };
 
-/// One rank that is slower than the median of the others by half, in nine of ten of those steps.
+/// Alerts when one rank is slow: in nine of ten of the last steps (as in ThroughputRule) its micro
+/// batch took more than 1.5 times the median of the other ranks.
 class StragglerRule {
  public:
   explicit StragglerRule(bool ranks_are_equal) : ranks_are_equal_(ranks_are_equal) {}
@@ -111,17 +113,17 @@ class StragglerRule {
   bool ranks_are_equal_;
   std::deque<Evidence> evidence_;
   std::vector<RecentValues> usual_;  // of each rank, where they are not equal
-  int told_of_ = -1;                 // the rank that was slow
+  int told_of_ = -1;                 // the rank of the last alert, while it is slow; -1: none
 };
 
-/// No step ends any more: for 4 seconds, and for twice the longest of the last steps. Between steps
-/// a pause may take a minute, or three times as long as the longest before.
+/// Alerts when no step has ended for more than 4 seconds and for more than twice the longest of the
+/// last 16 steps. A pause may take a minute, or three times the longest earlier pause of its kind.
 class StallRule {
  public:
   void step(double now_s, double seconds);
   void paused(metrics::Pause what, double now_s);
   void resumed(double now_s);
-  /// A checkpoint is another rule's.
+  /// While held, raises no alert: a checkpoint is being written, which CheckpointRule watches.
   void hold(bool is_held, double now_s);
   std::string tick(double now_s);
 
@@ -134,8 +136,8 @@ class StallRule {
   double since_s_ = 0;
 };
 
-/// A checkpoint that takes longer than 4 seconds and three times the longest before it; the first
-/// may take a minute, and as long as 10 MB/s take.
+/// Alerts when a checkpoint takes more than 4 seconds and more than three times the longest before
+/// it. The first may take a minute plus the time to write it at 10 MB/s.
 class CheckpointRule {
  public:
   explicit CheckpointRule(std::uint64_t bytes) : bytes_(bytes) {}
@@ -151,7 +153,7 @@ class CheckpointRule {
   bool has_spoken_ = false;
 };
 
-/// Less room than two checkpoints and 64 MiB take.
+/// Alerts when the disk has less room than two checkpoints and 64 MiB.
 class DiskRule {
  public:
   std::string tick(std::uint64_t free_bytes, std::uint64_t checkpoint_bytes);
@@ -160,23 +162,25 @@ class DiskRule {
   bool has_spoken_ = false;
 };
 
-/// All rules of one run. Times are seconds of one steady clock, but for Alert::time_s, which is
-/// left to the caller. Each trouble is told once, and again when it had gone and comes back.
+/// All rules of one run. Times are seconds of one steady clock; the caller fills in Alert::time_s.
+/// Each problem raises one alert, and another when the problem has ended and comes back. Not safe
+/// for several threads.
 class AlertRules {
  public:
-  /// Kinds in `off` are not told of.
+  /// Alerts of the kinds in `off` are not returned.
   AlertRules(AlertContext context, std::set<AlertKind> off);
 
-  /// What there is to say after a step.
+  /// The alerts after a step.
   std::vector<Alert> stepped(const metrics::StepFacts& facts);
-  /// What there is to say as time goes by; `free_bytes` of the run's disk, where it is known.
+  /// The alerts that depend on time and on the disk; call this regularly. `free_bytes`: of the
+  /// run's disk, where known.
   std::vector<Alert> tick(double now_s, std::optional<std::uint64_t> free_bytes);
   std::vector<Alert> ranks_lost(std::int64_t step, int before, int now, const std::string& why,
                                 double now_s);
   void paused(metrics::Pause what, double now_s) { stall_.paused(what, now_s); }
   void resumed(double now_s) { stall_.resumed(now_s); }
   void checkpoint_begun(std::int64_t step, double now_s);
-  /// `bytes` that it has; 0: unknown.
+  /// `bytes`: the size of the checkpoint; 0: unknown.
   void checkpoint_saved(double now_s, std::uint64_t bytes);
 
  private:

@@ -1,4 +1,4 @@
-// Rules about the loss, and the values that all rules remember.
+// Rules about the loss, and RecentValues.
 
 #include <algorithm>
 #include <cmath>
@@ -13,8 +13,8 @@ namespace atl::watch {
 
 namespace {
 
-// Before that the loss of a new model falls, and its noise is not known: only a loss that explodes
-// is told of.
+// In the first steps the loss of a new model falls and its noise is not known, so that only an
+// exploding loss raises an alert.
 constexpr std::size_t kFewestLosses = 16;
 constexpr std::size_t kFewestFirst = 1;
 constexpr double kFirstTimes = 2, kFirstNats = 2;
@@ -22,7 +22,7 @@ constexpr double kSpikeDeviations = 8;
 constexpr double kSpikePart = 0.1;
 constexpr double kBeyondLargest = 1.5;
 constexpr std::int64_t kQuietSteps = 32;
-// A median deviation of normal noise is so much less than its standard deviation.
+// For normally distributed noise the standard deviation is so many times the median deviation.
 constexpr double kNormal = 1.4826;
 
 constexpr double kDivergencePart = 0.05;
@@ -101,7 +101,8 @@ std::string SpikeRule::step(double loss) {
     }
     quiet_ = kQuietSteps;
   }
-  // A spike is noise to the next ones too, so that a loss that stays there is told of once.
+  // A spike counts among the losses before the next step, so that a loss that stays high raises one
+  // alert only.
   before_.add(loss);
   return text;
 }

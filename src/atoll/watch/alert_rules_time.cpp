@@ -1,4 +1,4 @@
-// Rules about how long things take, and about room.
+// Rules about the time of steps, pauses and checkpoints, and about room on the disk.
 
 #include <fmt/format.h>
 
@@ -12,15 +12,15 @@ namespace atl::watch {
 
 namespace {
 
-// An alert of slowness needs evidence: the last steps that together took kEvidenceSeconds, and at
-// least kEvidenceSteps of them. So slow steps raise an alert after two, or within 5 s.
+// Rules about slow steps judge the last steps that together took kEvidenceSeconds, and at least
+// kEvidenceSteps of them. So slow steps raise an alert after two steps, or within 5 s.
 constexpr double kEvidenceSeconds = 3;
 constexpr std::size_t kEvidenceSteps = 2;
 constexpr std::size_t kMostEvidence = 1000;
 constexpr std::size_t kFewestUsual = 20;
 constexpr double kSlowSteps = 2;
-// Where other programs share the machine, some steps always take long: steps are compared with the
-// time that this part of the usual steps does not exceed, times kBeyondLong.
+// Where other programs share the machine, some steps are always slow. So the limit is at least the
+// kLongPart quantile of the usual steps, times kBeyondLong.
 constexpr double kLongPart = 0.95;
 constexpr double kBeyondLong = 1.5;
 constexpr double kGone = 0.75;  // below this part of the limit the slowness is over
@@ -74,11 +74,11 @@ std::string ThroughputRule::step(double seconds) {
   evidence_.push_back(seconds);
   double sum = 0;
   for (const double one : evidence_) sum += one;
-  // What is older than the evidence is what steps usually take.
+  // Steps older than the evidence say what steps usually take.
   while (evidence_.size() > kEvidenceSteps &&
          (sum - evidence_.front() >= kEvidenceSeconds || evidence_.size() > kMostEvidence)) {
     sum -= evidence_.front();
-    // Of a slow time that has been told of, nothing becomes usual before it is over.
+    // The slow steps after an alert must not become the usual ones.
     if (!has_spoken_) usual_.add(evidence_.front());
     evidence_.pop_front();
   }
@@ -141,7 +141,7 @@ void StallRule::step(double now_s, double seconds) {
   steps_.add(seconds);
   since_s_ = now_s;
   has_spoken_ = false;
-  is_held_ = false;  // a checkpoint that is written beside steps holds none up
+  is_held_ = false;  // steps go on, so the checkpoint is written in the background
 }
 
 void StallRule::paused(metrics::Pause what, double now_s) {

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// Short against the 5 s within which an alert is due.
+// Much shorter than the 5 s within which an alert must be reported.
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::seconds kDiskEvery{1};
 
@@ -32,7 +32,7 @@ std::optional<std::uint64_t> free_bytes_of(const fs::path& directory) {
   return std::uint64_t{info.f_bavail} * info.f_frsize;
 }
 
-// Of the files in a directory; 0 where it is gone.
+// The sizes of the files below a directory, added; 0 where the directory is gone.
 std::uint64_t bytes_in(const fs::path& directory) {
   std::uint64_t bytes = 0;
   std::error_code error;
@@ -44,7 +44,7 @@ std::uint64_t bytes_in(const fs::path& directory) {
   return error ? 0 : bytes;
 }
 
-// What a webhook gets: the alert, and the keys that chat services show.
+// The JSON that a webhook gets: the alert, the run, and "text", which chat services show.
 std::string to_post(const Alert& alert, const fs::path& run_dir) {
   auto json = nlohmann::ordered_json::parse(metrics::to_jsonl(alert));
   json["run"] = run_dir.string();
@@ -63,7 +63,7 @@ AlertOutlet::AlertOutlet(fs::path run_dir, const std::string& webhook,
 void AlertOutlet::tell(Alert alert) {
   const std::lock_guard lock(mutex_);
   alert.time_s = metrics::wall_time_now();
-  // A progress bar may stand in the line; it comes again with the next step.
+  // Clears the line, where a progress bar may be; the next step draws the bar again.
   if (terminal_columns(STDERR_FILENO) > 0) std::fputs("\r\x1b[K", stderr);
   const std::string line = metrics::to_line(alert);
   if (alert.severity == Severity::kInfo) {
@@ -106,7 +106,7 @@ void AlertWatch::look_after() {
   for (;;) {
     changed_.wait_for(lock, kTick, [this] { return ends_ || !waiting_.empty(); });
     if (Clock::now() >= disk_at) {
-      lock.unlock();  // a disk may take its time
+      lock.unlock();  // the system call may take long
       free_bytes = free_bytes_of(run_dir_);
       disk_at = Clock::now() + kDiskEvery;
       lock.lock();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Watches a run while it trains, and tells what is wrong: on the terminal, in alerts.jsonl, and to
-// a webhook.
+// Watches a run while it trains, and reports alerts: on the terminal, in alerts.jsonl, and to a
+// webhook.
 
 #include <chrono>
 #include <condition_variable>
@@ -22,17 +22,17 @@
 
 namespace atl::watch {
 
-/// Where alerts go. Safe to use from several threads.
+/// Reports alerts to log, file and webhook. Safe to use from several threads.
 class AlertOutlet {
  public:
-  /// `webhook`: empty: none. Throws Error(kUser) for an address that is none. The file is made by
-  /// the first alert.
-  /// `on_told`: told of each alert, too, on any thread; may be empty.
+  /// `webhook`: its URL; empty: none. `on_told` is called with each alert, on the thread that calls
+  /// tell(); may be empty. The first alert makes the file. Throws Error(kUser) for a URL that is
+  /// not http:// or https:// with a host.
   AlertOutlet(std::filesystem::path run_dir, const std::string& webhook,
               std::function<void(const Alert&)> on_told = {});
 
-  /// Stamps the alert with the time and tells it. Never throws: a disk that is full is told in the
-  /// log.
+  /// Sets the alert's time to now and reports it; the webhook gets it later. An error of the file
+  /// is only logged.
   void tell(Alert alert);
 
  private:
@@ -44,14 +44,15 @@ class AlertOutlet {
   std::function<void(const Alert&)> on_told_;
 };
 
-/// The rules with a clock: an observer of the trainer, which waits for nothing here but a lock that
-/// is held while a rule computes.
+/// The observer that runs the rules, and reports their alerts on a thread of its own. The trainer's
+/// thread waits for a lock that is held while a rule computes; after a checkpoint it also adds up
+/// the sizes of the checkpoint's files.
 class AlertWatch : public metrics::Observer {
  public:
   /// `on_told`: see AlertOutlet.
   AlertWatch(AlertContext context, std::set<AlertKind> off, const std::string& webhook,
              std::function<void(const Alert&)> on_told = {});
-  /// Tells what is still to tell.
+  /// Reports the alerts that are left, and waits for that.
   ~AlertWatch() override;
 
   void stepped(const metrics::StepFacts& facts) override;

@@ -72,7 +72,7 @@ ordered_json place_json(const Place& place) {
   return {place[0], place[1], place[2], place[3]};
 }
 
-// Lines of a file as they are, where they are JSON objects.
+// The lines of a file that are JSON objects.
 ordered_json lines_json(const SideLines& side) {
   ordered_json list = ordered_json::array();
   for (const std::string& line : side.lines) {
@@ -80,13 +80,13 @@ ordered_json lines_json(const SideLines& side) {
       ordered_json object = parse_ordered_json(line, "a line");
       if (object.is_object()) list.push_back(std::move(object));
     } catch (const Error&) {
-      continue;  // of another version, or cut
+      continue;  // of another version, or cut off
     }
   }
   return list;
 }
 
-// A file that has one JSON object; null where it has not.
+// The JSON object in a file's text; null where the text is not one.
 ordered_json object_of(const std::string& text) {
   try {
     ordered_json object = parse_ordered_json(text, "a file");
@@ -96,7 +96,7 @@ ordered_json object_of(const std::string& text) {
   }
 }
 
-// What happened when: vertical lines of every chart.
+// Events of the run, which every chart shows as vertical lines.
 ordered_json marks_json(const WatchedRun& run, const RunLog::Summary& summary) {
   ordered_json marks = ordered_json::array();
   const auto add = [&](const char* kind, const Place& place, const std::string& text) {
@@ -121,8 +121,8 @@ ordered_json marks_json(const WatchedRun& run, const RunLog::Summary& summary) {
   return marks;
 }
 
-// The same for runs whose settings differ in the seed alone, and in what changes no number: their
-// mean means something. Empty for a run without settings.
+// A hash that is equal for runs whose settings differ only in the seed and in settings that do not
+// affect training, so that a mean of their curves makes sense. Empty for a run without settings.
 std::string alike(const WatchedRun& run) {
   constexpr const char* kLeftOut[] = {"run.", "log.", "metrics.", "alerts.", "checkpoint."};
   Hasher hasher;

@@ -1,6 +1,7 @@
 #pragma once
 
-// JSON that is written piece by piece, where a document in memory would be many times its text.
+// JSON for the page. Series are written piece by piece, because a JSON document in memory would be
+// many times as large as its text.
 
 #include <string>
 #include <string_view>
@@ -11,16 +12,17 @@
 
 namespace atl::watch {
 
-/// Appends a number as the shortest text that reads back as the same; null for NaN and infinities.
+/// Appends a number as the shortest text that reads back as the same double; null for NaN and
+/// infinities.
 void append_number(std::string& json, double number);
-/// Appends a string in quotes; bytes that are no UTF-8 become U+FFFD.
+/// Appends a string in quotes; bytes that are not UTF-8 become U+FFFD.
 void append_string(std::string& json, std::string_view text);
 
-/// The parts of series that a chart draws.
+/// The answer to a chart's query.
 std::string to_json(const SeriesAnswer& answer);
-/// What a list of runs shows of one.
+/// What the page's list of runs shows of a run.
 std::string summary_json(const WatchedRun& run);
-/// All that is known of one beside its series: settings, marks, texts, alerts, notes.
+/// What the page shows of a run beside its series: settings, marks, texts, alerts, notes.
 std::string detail_json(const WatchedRun& run);
 
 }  // namespace atl::watch

@@ -8,7 +8,7 @@ namespace atl::watch {
 
 namespace {
 
-// Whether `text` is one of the numbers that JSON does not have.
+// Whether `text` names a number that JSON does not have: NaN or an infinity.
 bool read_special(std::string_view text, double& number) {
   if (text == "NaN") {
     number = std::numeric_limits<double>::quiet_NaN();

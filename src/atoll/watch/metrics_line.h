@@ -1,6 +1,7 @@
 #pragma once
 
-// A line of metrics.jsonl, read for drawing: faster than metrics::parse_jsonl, and forgiving.
+// A parser of lines of metrics.jsonl for drawing. It is faster than metrics::parse_jsonl, and skips
+// members that it does not know.
 
 #include <cstdint>
 #include <memory>
@@ -11,22 +12,22 @@
 
 namespace atl::watch {
 
-/// What a line says. Views last until the next line is parsed.
+/// The content of a line. Views are valid until the parser parses the next line.
 struct MetricsLine {
   std::int64_t step = 0;
-  double time_s = 0;  ///< since 1970; 0: the line does not say
-  std::vector<std::pair<std::string_view, double>> numbers;  ///< also "NaN" and "Infinity"
+  double time_s = 0;  ///< Unix seconds; 0: the line has no time
+  std::vector<std::pair<std::string_view, double>> numbers;  ///< also "NaN", "Infinity"
   std::vector<std::pair<std::string_view, std::string_view>> texts;
 };
 
-/// Parses lines, one after another, with memory that is kept between them.
+/// Parses lines, one after another. Keeps its memory for the next line.
 class MetricsLineParser {
  public:
   MetricsLineParser();
   ~MetricsLineParser();
 
-  /// False for what is not an object with a whole "step". Members that are neither numbers nor
-  /// texts are left out: they are of another version of atoll.
+  /// Fills `line` from `text`. False where `text` is not a JSON object with an integer "step".
+  /// Members that are neither numbers nor texts are left out: another version of atoll wrote them.
   bool parse(std::string_view text, MetricsLine& line);
 
  private:

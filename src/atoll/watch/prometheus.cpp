@@ -17,8 +17,8 @@ namespace atl::watch {
 
 namespace {
 
-// Metrics whose name or unit is another in Prometheus: base units, and what only grows is a
-// counter.
+// Metrics that have another name or unit in Prometheus: it wants base units, and counters for
+// numbers that only grow.
 struct Renamed {
   const char* metric;
   const char* name;
@@ -111,7 +111,8 @@ const Renamed* renamed(const std::string& metric) {
   return found == kRenamed.end() ? nullptr : found;
 }
 
-// Of a metric without a line above: a last "_ms" or "_s" is seconds, as all times are.
+// Adds a metric that kRenamed does not have. Times, whose names end in "_ms" or "_s", are given in
+// seconds.
 void add_other(PrometheusText& page, const std::string& metric, double value) {
   struct Unit {
     std::string_view suffix;
@@ -128,11 +129,12 @@ void add_other(PrometheusText& page, const std::string& metric, double value) {
   if (page.family(prometheus_name(metric), PrometheusType::kGauge, kAsRecorded)) page.sample(value);
 }
 
-// Of /proc: ticks since the system was started, and when that was.
+// When this process began, in Unix seconds: its start in ticks since the system's start, and the
+// system's start, both from /proc.
 double process_start_s() {
   std::ifstream stat("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
-  // Behind the program's name, which may have blanks: the 20th word.
+  // The 20th word after the program's name, which may have blanks itself.
   std::istringstream words(text.substr(std::min(text.rfind(')') + 1, text.size())));
   std::string word;
   for (int i = 0; i < 20; ++i) words >> word;
@@ -152,7 +154,7 @@ std::string prometheus_name(std::string_view metric) {
   for (const char c : metric) {
     name += is_letter(c) || (c >= '0' && c <= '9') ? c : '_';
   }
-  // promlint takes an abbreviation for a unit that is none of its base units.
+  // Prometheus's linter refuses abbreviated units.
   if (name.ends_with("_per_s")) name += "econd";
   for (const char* kept : {"_total", "_sum", "_count", "_bucket", "_info"}) {
     if (name.ends_with(kept)) name += "_value";

@@ -1,6 +1,6 @@
 #pragma once
 
-// Metrics as Prometheus reads them (text exposition format, version 0.0.4).
+// Pages of metrics for Prometheus, in its text exposition format, version 0.0.4.
 
 #include <array>
 #include <atomic>
@@ -20,18 +20,19 @@
 
 namespace atl::watch {
 
-/// What Prometheus takes the numbers of a family for.
+/// The Prometheus type of a family of metrics.
 enum class PrometheusType : std::uint8_t { kGauge, kCounter };
 
-/// Builds a page: families, each with its samples.
+/// Builds a page of families, each with its samples.
 class PrometheusText {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  /// Begins a family; `name` as prometheus_name() gives it, `help` one sentence. False, and it is
-  /// none, where the page has one of that name: two names may differ in a slash alone.
+  /// Begins a family; `name` as prometheus_name() gives it, `help` one sentence. False where the
+  /// page has a family of that name already; add no samples then. This happens because metrics that
+  /// differ only in a slash get the same name.
   bool family(const std::string& name, PrometheusType type, std::string_view help);
-  /// A sample of the family that was begun last. Numbers read back as the same double.
+  /// Adds a sample to the last family. The number reads back as the same double.
   void sample(double value, const Labels& labels = {});
   const std::string& text() const { return text_; }
 
@@ -41,29 +42,29 @@ class PrometheusText {
   std::string text_;
 };
 
-/// The name of a family: "atoll_" and `metric` with what no name may have as '_'. Words that
-/// conventions keep for other types (a last _total, _sum, _count, _bucket, _info) get "_value"
-/// behind.
+/// The name of a family: "atoll_" and `metric`, with '_' for each character that a name may not
+/// have. Appends "_value" after a suffix that Prometheus keeps for other types: _total, _sum,
+/// _count, _bucket, _info.
 std::string prometheus_name(std::string_view metric);
 
 /// The content type of a page.
 inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Families of this process by the names that Prometheus's own clients give them: CPU time, memory,
-/// when it began, and files that are open.
+/// Adds families about this process, under the names that Prometheus's own clients use: CPU time,
+/// memory, start time, open files.
 void add_process(PrometheusText& page);
 
-/// The last values of a run's metrics as a page: those of metrics.jsonl under their own names, with
-/// units that Prometheus has (step_ms: atoll_step_seconds), what the last step was like on each
-/// rank, and alerts by kind. Labels are ranks and kinds: no text of the run.
+/// A page with the last values of a run's metrics: those of metrics.jsonl in Prometheus's units
+/// (step_ms becomes atoll_step_seconds), facts of the last step and its time on each rank, and
+/// counts of alerts by kind. Labels are ranks and kinds only, never texts of the run.
 ///
-/// What Sink and Observer have is for the one thread that trains, and never waits there. Any thread
-/// may ask for the page, and tell of alerts.
+/// The functions of Sink and Observer are for the training thread and never wait. page() and
+/// alerted() may be called from any thread.
 class RunMetrics : public metrics::Sink, public metrics::Observer {
  public:
-  /// Families of names that are not known before; further ones are left out.
+  /// Metrics that the page can have; later new names are left out.
   static constexpr std::size_t kMostFamilies = 256;
-  /// Ranks that have a sample each.
+  /// Ranks on the page; later ranks are left out.
   static constexpr std::size_t kMostRanks = 4096;
 
   void write(const metrics::Record& record) override;
@@ -74,29 +75,30 @@ class RunMetrics : public metrics::Sink, public metrics::Observer {
   void checkpoint_begun(std::int64_t) override {}
   void checkpoint_saved(const std::filesystem::path& path) override;
   void ranks_lost(std::int64_t step, int before, int now, const std::string& why) override;
-  /// Counts an alert that was told.
+  /// Counts an alert.
   void alerted(const metrics::Alert& alert);
 
+  /// The page as it is now.
   std::string page() const;
 
  private:
   struct Numbers {
     std::vector<std::pair<std::string, double>> last;  // by the names of metrics.jsonl
     metrics::StepFacts facts;
-    double stepped_at_s = 0;   // since 1970
-    double steps_seconds = 0;  // of all steps together
+    double stepped_at_s = 0;   // end of the last step, Unix seconds
+    double steps_seconds = 0;  // of all steps of this process together
     std::int64_t steps = 0;    // of this process
-    std::int64_t skipped = 0;  // that were not finite
+    std::int64_t skipped = 0;  // steps that were not finite
     std::int64_t tokens = 0;
     std::int64_t checkpoints = 0;
     std::int64_t ranks_lost = 0;
   };
   void publish();
 
-  Numbers numbers_;                            // of the thread that trains
+  Numbers numbers_;                            // for the training thread only
   std::map<std::string, std::size_t> places_;  // in numbers_.last
   std::array<std::atomic<std::int64_t>, metrics::kNumAlertKinds> alerts_ = {};
-  mutable std::mutex reader_;  // one reads at a time
+  mutable std::mutex reader_;  // published_ allows one reader at a time
   mutable TripleBuffer<Numbers> published_;
 };
 

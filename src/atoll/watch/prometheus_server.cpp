@@ -21,7 +21,7 @@ using http::Response;
 
 namespace {
 
-// Prometheus keeps one connection; a person and a second Prometheus have room.
+// Prometheus keeps one connection; this leaves room for a person and for more of them.
 constexpr std::size_t kMaxConnections = 16;
 constexpr std::size_t kMaxBodyBytes = 1 << 10;
 
@@ -117,7 +117,8 @@ class PrometheusServer::State {
 
   Response respond(const Request& request) const {
     if (access_.token.empty()) {
-      // A page of a stranger that makes its own name stand for this machine still says that name.
+      // Refuses DNS rebinding: another site's page that points its name at this machine still sends
+      // that name as Host.
       if (!http::is_known_host(request, {})) {
         return Response::plain(421, "call this server by an address, or localhost");
       }

@@ -27,7 +27,7 @@ std::string letter_of(std::size_t number) {
   return text;
 }
 
-// More of it is better.
+// Whether a higher value of the metric is better.
 bool is_more_better(const std::string& metric) {
   return metric == "tokens_per_s" || metric == "mfu";
 }
@@ -58,7 +58,7 @@ std::vector<std::string> chosen(const std::vector<RunData>& runs,
   return metrics;
 }
 
-// Steps at even distances, up to the last of any run.
+// Steps at even distances, up to the last step of any run.
 std::vector<std::int64_t> steps_shown(const std::vector<RunData>& runs, const std::string& metric,
                                       int rows) {
   std::set<std::int64_t> known;

@@ -1,6 +1,6 @@
 #pragma once
 
-// `atoll runs compare`: which settings differ, and curves side by side.
+// `atoll runs compare`: the settings that differ between runs, and their curves side by side.
 
 #include <string>
 #include <vector>
@@ -12,19 +12,20 @@ namespace atl::watch {
 /// A setting that is not the same in all runs.
 struct SettingDifference {
   std::string key;
-  std::vector<std::string> values;  ///< as TOML, one a run; empty: the run has none
+  std::vector<std::string> values;  ///< as TOML, one per run; empty: the run does not have it
 };
 
-/// The settings that differ between runs, exactly: by their TOML values, in the order of the first
-/// run, then those that it has not. Tables of tables are keys with dots.
+/// The settings whose TOML values differ between runs, in the order of the first run, then those
+/// that the first run does not have. Nested tables are keys with dots.
 std::vector<SettingDifference> differences(const std::vector<RunData>& runs);
 
-/// What differs, and the values of `metrics` at some `rows` steps, with the last and the best
-/// (lowest; of metrics whose name says a rate or fraction used, highest). Empty `metrics`: loss and
-/// held_out_loss, those that there are.
+/// A text with the settings that differ, and the values of `metrics` at about `rows` steps, with
+/// the last and the best value (the lowest; of tokens_per_s and mfu the highest). Empty `metrics`:
+/// loss and held_out_loss, as far as runs have them. Throws Error(kUser) for a metric that no run
+/// has.
 std::string describe_comparison(const std::vector<RunData>& runs, std::vector<std::string> metrics,
                                 int rows);
-/// The same as JSON, with all buckets of the curves.
+/// The same comparison as JSON, with all buckets of the curves.
 std::string comparison_json(const std::vector<RunData>& runs, std::vector<std::string> metrics);
 
 }  // namespace atl::watch

@@ -29,7 +29,7 @@ std::string to_cell(const metrics::Value& value) {
   return quoted + "\"";
 }
 
-// As Trackio's serialize_values writes them: JSON has no NaN and no infinities.
+// Numbers as Trackio's serialize_values writes them, because JSON has no NaN and no infinities.
 Json to_json(const metrics::Value& value) {
   if (const auto* number = std::get_if<double>(&value)) {
     if (std::isnan(*number)) return "NaN";
@@ -106,7 +106,7 @@ void export_csv(const RunData& run, const fs::path& file) {
   for_each_record(metrics_of(run), [&](const metrics::Record& record) {
     std::vector<std::string> cells(names.size());
     for (const auto& [name, value] : record.values) {
-      // A run that is under way may have a new one by now.
+      // The run may have written a new metric since it was read.
       const auto found = columns.find(name);
       if (found != columns.end()) cells[found->second] = to_cell(value);
     }

@@ -35,7 +35,7 @@ code { overflow-wrap: anywhere; }
 </style></head><body>
 )";
 
-// What people look at first, then the rest by name; what only counts is no curve.
+// The metrics to draw: the most important first, then the others by name. "tokens" only counts up.
 std::vector<std::string> curves_of(const std::vector<RunData>& runs) {
   std::set<std::string> names;
   for (const RunData& run : runs) names.insert(run.names.begin(), run.names.end());
@@ -85,7 +85,7 @@ std::string alerts_of(const std::vector<RunData>& runs) {
   return text.empty() ? "" : "<h2>Alerts</h2>\n<table>\n" + text + "</table>\n";
 }
 
-// The objects of a file of lines beside the run, the last ones; what is no object is left out.
+// The last JSON objects of a file of lines in the run's directory; other lines are left out.
 std::vector<nlohmann::ordered_json> lines_of(const std::filesystem::path& path) {
   constexpr std::uint64_t kMaxBytes = 16 << 20;
   constexpr std::size_t kMost = 200;
@@ -94,7 +94,7 @@ std::vector<nlohmann::ordered_json> lines_of(const std::filesystem::path& path) 
   if (!std::filesystem::is_regular_file(path, error)) return list;
   std::istringstream lines(read_file(path, kMaxBytes));
   for (std::string line; std::getline(lines, line);) {
-    if (lines.eof()) break;  // without its end
+    if (lines.eof()) break;  // a line without a line end
     try {
       nlohmann::ordered_json object = parse_ordered_json(line, path.string());
       if (object.is_object()) list.push_back(std::move(object));
@@ -112,7 +112,7 @@ std::string text_in(const nlohmann::ordered_json& object, const char* key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-// What the model wrote at evaluations, and what people noted.
+// The samples that the model wrote at evaluations, and the notes of people.
 std::string texts_of(const std::vector<RunData>& runs) {
   std::string samples, notes;
   for (const RunData& run : runs) {

@@ -1,4 +1,4 @@
-// Runs as Weights & Biases keeps them without a network: a file of records, in the log format of
+// Writes runs as Weights & Biases does without a network: a file of records, in the log format of
 // LevelDB (leveldb/doc/log_format.md) with the CRC-32 of zlib.
 
 #include <fmt/chrono.h>
@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kBlock = 32768;
 constexpr std::size_t kPieceHeader = 7;
-// What the reader of W&B asks a file to begin with: a name, a magic number, a version.
+// The header that W&B's reader expects: a name, a magic number, a version.
 constexpr std::array<char, 7> kFileHeader = {':', 'W', '&', 'B', '\xe1', '\xbe', '\0'};
 
 template <typename T>
@@ -34,7 +34,7 @@ void append_little_endian(std::string& text, T value, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-// Writes records into blocks: a record that does not fit goes on in the next block.
+// Writes records into blocks. A record that does not fit continues in the next block.
 class LogWriter {
  public:
   explicit LogWriter(AtomicFile& file) : file_(file) {
@@ -76,7 +76,7 @@ class LogWriter {
   AtomicFile& file_;
 };
 
-// As W&B's own JSON has it: NaN and infinities by name.
+// A number in W&B's JSON: NaN and infinities by name.
 std::string value_json(const metrics::Value& value) {
   if (const auto* number = std::get_if<double>(&value)) {
     if (std::isnan(*number)) return "NaN";
@@ -138,7 +138,7 @@ void write_beginning(RecordWriter& writer, const RunData& run, const std::string
   writer.write(begun);
 }
 
-// One history record a step: W&B drops what is of a step that it has seen.
+// Writes one history record per step, because W&B drops a second record of the same step.
 class HistoryWriter {
  public:
   HistoryWriter(RecordWriter& writer, double first_time_s)
@@ -197,7 +197,7 @@ std::uint32_t crc32(std::string_view data) {
 }
 
 fs::path export_wandb(const RunData& run, const fs::path& parent) {
-  // The same run has the same ID: an upload made twice is one run there.
+  // A run always gets the same ID, so that two uploads are one run at W&B.
   const std::string origin = fmt::format("{} {}", run.dir.string(), run.first_time_s);
   const std::string id = to_hex(hash_bytes(origin.data(), origin.size())).substr(0, 8);
   const fs::path directory =

@@ -81,7 +81,7 @@ const std::vector<std::string>& sort_names() {
 
 void sort_runs(std::vector<RunData>& runs, const std::string& by) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
-  // What is not a number comes last too.
+  // NaN comes last too.
   const auto finite = [](const std::optional<double>& value) {
     return value && std::isfinite(*value) ? *value : kNone;
   };

@@ -19,7 +19,7 @@ constexpr std::size_t kReadBytes = 1 << 20;
 constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one text of a record
 constexpr std::size_t kMaxSeries = 4096;
 constexpr std::size_t kMaxPauses = 10'000;
-// A pause is much longer than the usual time between records.
+// A time between records is a pause when it is so many times the mean, and at least so long.
 constexpr double kPauseFactor = 10;
 constexpr double kShortestPauseS = 30;
 
@@ -59,7 +59,7 @@ void RunLog::reset() {
   cached_bytes_ = 0;
 }
 
-// Whether what was read is not in the file any more.
+// Whether the file no longer has what was read from it.
 bool RunLog::is_replaced() const {
   if (file_bytes_ < offset_) return true;
   return !tail_.empty() && read_at(file_.get(), offset_ - tail_.size(), tail_.size()) != tail_;
@@ -70,7 +70,7 @@ bool RunLog::look() {
   struct stat status {};
   const std::lock_guard lock(mutex_);
   if (::stat(path_.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    // What was read of it stays on the page.
+    // The records that were read stay.
     return std::exchange(is_gone_, true) ? false : num_records_ > 0;
   }
   is_gone_ = false;
@@ -86,7 +86,8 @@ bool RunLog::look() {
     file_ = Fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     device_ = status.st_dev;
     inode_ = status.st_ino;
-    // The same file has the same number in another process: a page goes on where it was.
+    // Made from the inode, so that a restarted server gives the same file the same generation and
+    // the page keeps what it has.
     constexpr std::uint64_t kMask = (std::uint64_t{1} << 40) - 1;  // JavaScript has 53 bits
     generation_ = (inode_ & kMask) * 1024 + resets_ % 1024;
   }
@@ -97,12 +98,12 @@ bool RunLog::update(std::size_t max_bytes) {
   const bool has_changed = look();
   bool has_read = false;
   for (std::size_t left = max_bytes; left > 0;) {
-    // Only this thread changes these.
+    // No lock: only this thread changes these members.
     if (!file_.open() || is_gone_ || offset_ >= file_bytes_) break;
     const std::uint64_t unread = file_bytes_ - offset_;
     const std::string text =
         read_at(file_.get(), offset_, std::min<std::uint64_t>({kReadBytes, left, unread}));
-    if (text.empty()) break;  // cut meanwhile: the next look sees it
+    if (text.empty()) break;  // the file was cut meanwhile; the next look() notices
     left -= std::min(left, text.size());
     const std::lock_guard lock(mutex_);
     take_lines(text);
@@ -155,7 +156,7 @@ std::uint32_t RunLog::series_of(std::string_view name) {
   return found->second;
 }
 
-// Where a new record is on the axes, after the last one.
+// The place of a new record on the axes; a value that the line lacks is that of the last record.
 Place RunLog::place_of(const MetricsLine& line) {
   Place place = last_;
   on(place, Axis::kStep) = static_cast<double>(line.step);
@@ -172,7 +173,7 @@ Place RunLog::place_of(const MetricsLine& line) {
     if (pauses_.size() < kMaxPauses) pauses_.push_back(place);
     return place;
   }
-  constexpr double kWeight = 0.1;  // of the newest in the mean
+  constexpr double kWeight = 0.1;  // weight of the newest interval in the mean
   mean_interval_s_ += (mean_interval_s_ == 0 ? 1 : kWeight) * (interval - mean_interval_s_);
   on(place, Axis::kActive) += interval;
   return place;
@@ -244,8 +245,8 @@ const Rows& RunLog::rows(std::uint32_t block) const {
   return found->second.rows;
 }
 
-// Again from the file. One that was changed meanwhile gives as many records as it has; the next
-// update sees that it is another file.
+// Reads a block again from the file. A file that was changed meanwhile may give fewer or other
+// records; the next update() notices that.
 Rows RunLog::read_block(std::uint32_t block) const {
   const Block& where = blocks_[block];
   const std::string text = read_at(file_.get(), where.offset, where.end - where.offset);

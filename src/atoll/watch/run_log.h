@@ -1,6 +1,6 @@
 #pragma once
 
-// metrics.jsonl of a run, for charts of any part of it.
+// Reads a run's metrics.jsonl as it grows, and answers queries of charts for any part of it.
 
 #include <cstdint>
 #include <deque>
@@ -19,7 +19,7 @@
 
 namespace atl::watch {
 
-/// A value that is no number, with its place.
+/// A NaN or infinite value of a series: its record and its place on the axes.
 struct Nonfinite {
   std::uint64_t record = 0;
   Place place{};
@@ -33,34 +33,35 @@ struct LoggedText {
   std::string text;
 };
 
-/// What a chart asks for.
+/// A query of a chart.
 struct SeriesQuery {
   std::vector<std::string> names;
   Axis axis = Axis::kStep;
   double from = -std::numeric_limits<double>::infinity();
   double to = std::numeric_limits<double>::infinity();
-  std::size_t points = 1000;  ///< most of a series, but for one that is cut in two
-  std::uint64_t since = 0;    ///< records before this one are known already
-  std::size_t size = 0;       ///< records of a bucket, as they are known; 0: to be chosen
+  std::size_t points = 1000;  ///< about the most points or buckets of a series
+  std::uint64_t since = 0;    ///< the chart knows the records before this one already
+  std::size_t size = 0;       ///< records per bucket that the chart has; 0: choose by `points`
 };
 
-/// A part of a series as points (size 1) or buckets of so many records, empty ones left out.
+/// A part of a series as points (SeriesAnswer::size 1) or buckets. Buckets without a finite value
+/// are left out.
 struct SeriesPart {
   std::string name;
-  std::vector<std::uint64_t> records;  ///< the first of each
-  std::vector<double> x0, x1;          ///< of the first and the last record of each
-  std::vector<double> min, max, mean;  ///< points: all are the value
-  double first = 0, last = 0;          ///< finite values of the part; 0 where there are none
+  std::vector<std::uint64_t> records;  ///< number of the first record of each bucket
+  std::vector<double> x0, x1;          ///< places of the first and last record of each bucket
+  std::vector<double> min, max, mean;  ///< of each bucket; of a point all are its value
+  double first = 0, last = 0;          ///< first and last finite value; 0 where there are none
   std::vector<Nonfinite> nonfinite;
 };
 
-/// The answer.
+/// The answer to a SeriesQuery.
 struct SeriesAnswer {
   std::uint64_t generation = 0;
   std::uint64_t num_records = 0;
   Axis axis = Axis::kStep;
-  std::size_t size = 1;      ///< records of a bucket
-  std::uint64_t begins = 0;  ///< what is known from this record on is to be replaced
+  std::size_t size = 1;      ///< records per bucket
+  std::uint64_t begins = 0;  ///< the chart must replace what it has from this record on
   std::vector<SeriesPart> series;
 };
 
@@ -68,25 +69,26 @@ struct SeriesAnswer {
 struct SeriesSummary {
   std::string name;
   std::uint64_t count = 0;
-  double last = 0;  ///< NaN where it is
+  double last = 0;  ///< the last value, which may be NaN or infinite
   double min = 0, max = 0;
 };
 
-/// Reads a file that grows. Kept in memory: buckets of kBlockRecords records and more, the places
-/// of these in the file, and whole records as far as a budget goes; others are read again when
-/// somebody looks closely. The file may be cut, replaced or removed meanwhile: what is there
-/// counts, and `generation` says that it was read anew. A line that is no record is counted and
-/// left out. One thread calls update(), any thread the others.
+/// Reads a file that grows. Keeps in memory buckets of kBlockRecords records and more, the offset
+/// of each block in the file, and up to `cache_bytes` of records, of the blocks that were used
+/// last. A query that needs the records of other blocks reads these again. When the file is cut or
+/// replaced, it is read anew and `generation` changes; when it is removed, what was read stays.
+/// Lines that are no records are counted and left out. One thread calls update(); any thread may
+/// call the other functions.
 class RunLog {
  public:
   RunLog(std::filesystem::path path, std::size_t cache_bytes);
 
-  /// Reads on, at most so many bytes. True when something has changed.
+  /// Reads on, at most `max_bytes`. True when something has changed.
   bool update(std::size_t max_bytes);
-  /// Whether all that the file had at the last update is read.
+  /// Whether the file is read up to its size at the last update.
   bool is_read() const;
 
-  /// What there is so far.
+  /// The state so far.
   struct Summary {
     std::uint64_t generation = 0;
     std::uint64_t num_records = 0;
@@ -96,15 +98,15 @@ class RunLog {
     bool is_gone = false;
     Place first{}, last{};
     std::vector<SeriesSummary> series;
-    std::vector<Place> pauses;  ///< records that came after a pause: another start
+    std::vector<Place> pauses;  ///< of the first record after each pause, as after a new start
   };
   Summary summary() const;
   SeriesAnswer query(const SeriesQuery& query) const;
-  /// Texts from record `since` on, the newest kMaxTexts.
+  /// The texts in records from `since` on; only the newest kMaxTexts are kept.
   std::vector<LoggedText> texts(std::uint64_t since) const;
-  /// The points of one series, all of them, for lists of events; at most `most`, the last.
+  /// The last `most` points of one series, not put into buckets; for lists of events.
   std::vector<std::pair<Place, double>> points(std::string_view name, std::size_t most) const;
-  /// Bytes that this holds.
+  /// The memory that this object holds, in bytes.
   std::size_t bytes() const;
 
   static constexpr std::size_t kMaxTexts = 1000;
@@ -120,7 +122,7 @@ class RunLog {
     Pyramid pyramid;
     std::vector<Nonfinite> nonfinite;
   };
-  // A whole block.
+  // A complete block.
   struct Block {
     std::uint64_t offset = 0;  // of its first line
     std::uint64_t end = 0;
@@ -152,17 +154,17 @@ class RunLog {
   const std::filesystem::path path_;
   const std::size_t cache_bytes_;
 
-  // Of the updating thread alone.
+  // Used only by the thread that calls update().
   MetricsLineParser parser_;
-  std::string pending_;         // a line that has no end yet
-  bool skips_line_ = false;     // that is too long
-  std::string tail_;            // the last bytes before offset_, to notice another file
+  std::string pending_;         // the begin of a line that has no line end yet
+  bool skips_line_ = false;     // the present line is too long
+  std::string tail_;            // the last bytes before offset_, to notice another content
   double mean_interval_s_ = 0;  // between records
 
   mutable std::mutex mutex_;
   Fd file_;
   std::uint64_t device_ = 0, inode_ = 0;
-  std::uint64_t offset_ = 0;  // read so far
+  std::uint64_t offset_ = 0;  // the file is read up to here
   std::uint64_t file_bytes_ = 0;
   std::uint64_t generation_ = 0;
   std::uint64_t resets_ = 0;
@@ -173,12 +175,12 @@ class RunLog {
   std::vector<Series> series_;
   std::unordered_map<std::string, std::uint32_t> names_;
   std::vector<Block> blocks_;
-  Rows open_;  // the records after the last whole block
+  Rows open_;  // the records after the last complete block
   std::uint64_t open_offset_ = 0;
   std::deque<LoggedText> texts_;
   std::vector<Place> pauses_;
   mutable std::unordered_map<std::uint32_t, Cached> cache_;
-  mutable std::list<std::uint32_t> used_;  // the last used first
+  mutable std::list<std::uint32_t> used_;  // the blocks in cache_, last used first
   mutable std::size_t cached_bytes_ = 0;
   mutable MetricsLineParser block_parser_;
 };

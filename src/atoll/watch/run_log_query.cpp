@@ -1,4 +1,4 @@
-// What charts ask a RunLog.
+// The queries of charts to a RunLog.
 
 #include <algorithm>
 #include <bit>
@@ -35,7 +35,7 @@ void push(SeriesPart& part, std::uint64_t record, double x0, double x1, const Bu
   part.mean.push_back(bucket.sum / bucket.finite);
 }
 
-// The smallest power of two by which `records` are no more than `points`.
+// The smallest power of two such that `records` make no more than `points` buckets of this size.
 std::size_t size_for(std::uint64_t records, std::size_t points) {
   std::size_t size = 1;
   while (records > points * size) size *= 2;
@@ -45,7 +45,7 @@ std::size_t size_for(std::uint64_t records, std::size_t points) {
 }  // namespace
 
 std::size_t RunLog::choose_size(const SeriesQuery& query, std::uint64_t records) const {
-  // No bucket of more records than the last level has.
+  // The bucket size of the pyramid's last level.
   constexpr std::size_t kMost = std::size_t{1} << 24;
   if (query.size == 0)
     return std::min(kMost, size_for(records, std::max<std::size_t>(query.points, 1)));
@@ -55,8 +55,8 @@ std::size_t RunLog::choose_size(const SeriesQuery& query, std::uint64_t records)
 SeriesAnswer RunLog::query(const SeriesQuery& query) const {
   const std::lock_guard lock(mutex_);
   SeriesAnswer answer{.generation = generation_, .num_records = num_records_, .axis = query.axis};
-  // The blocks that are in the range; steps may fall where a file was put together by hand. The one
-  // before and the one after bring the line to the chart's edge.
+  // The blocks that touch the range. All blocks are checked, because steps may fall in a file that
+  // was put together by hand. With one block before and one after, lines reach the chart's edges.
   std::uint32_t first = num_blocks();
   std::uint32_t last = 0;
   for (std::uint32_t i = 0; i < num_blocks(); ++i) {
@@ -98,7 +98,7 @@ SeriesAnswer RunLog::query(const SeriesQuery& query) const {
   return answer;
 }
 
-// Points, or buckets of fewer records than a block has.
+// Adds points, or buckets smaller than a block.
 void RunLog::add_points(const SeriesQuery& query, std::uint32_t series, std::uint32_t first,
                         std::uint32_t last, SeriesAnswer& answer, SeriesPart& part) const {
   for (std::uint32_t i = first; i < last; ++i) {
@@ -106,7 +106,7 @@ void RunLog::add_points(const SeriesQuery& query, std::uint32_t series, std::uin
     const Column* column = rows.find(series);
     if (column == nullptr) continue;
     Bucket bucket;
-    std::size_t begin = 0;  // of the bucket, in the block
+    std::size_t begin = 0;  // the bucket's first record, counted in the block
     const auto flush = [&](std::size_t next) {
       const std::size_t end = std::min(begin + answer.size, rows.places.size());
       if (end > begin) {
@@ -158,7 +158,7 @@ void RunLog::add_buckets(std::uint32_t series, std::uint32_t first, std::uint32_
     if (record + level_size <= begin || record >= end) continue;
     add(bucket.index / factor, bucket);
   }
-  // The records of no whole block.
+  // The records after the last complete block.
   if (const Column* column = last > num_blocks() ? open_.find(series) : nullptr) {
     Bucket bucket;
     for (const double value : column->values) bucket.add(value);
@@ -184,7 +184,7 @@ std::vector<std::pair<Place, double>> RunLog::points(std::string_view name,
   };
   std::size_t size = kBlockRecords;
   const std::vector<Bucket>& level = series_[known->second].pyramid.level(size);
-  // Blocks without a value of it are not read.
+  // The level has no buckets for blocks without a value of this series, so these are not read.
   const std::size_t skipped = level.size() > most ? level.size() - most : 0;
   for (std::size_t i = skipped; i < level.size(); ++i) take(level[i].index);
   take(num_blocks());

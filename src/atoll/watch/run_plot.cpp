@@ -12,7 +12,7 @@ namespace atl::watch {
 
 namespace {
 
-// One bucket as it is drawn: NaN where it has no finite value.
+// A bucket as it is drawn; y is NaN where the bucket has no finite value.
 struct DrawnPoint {
   double x = 0, y = 0, low = 0, high = 0;
   bool has_nonfinite = false;
@@ -23,7 +23,7 @@ struct DrawnCurve {
   std::vector<DrawnPoint> points;
 };
 
-// The ends of an axis, apart from each other.
+// The range of an axis; settle() makes sure that its ends differ.
 struct Scale {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -67,7 +67,7 @@ DrawnCurve drawn(const RunData& run, const Curve& curve, const PlotOptions& opti
       point.high = y_of(bucket.highest);
       if (std::isfinite(before)) point.y = options.smooth * before + (1 - options.smooth) * point.y;
     }
-    before = point.y;  // a gap ends what was smoothed
+    before = point.y;  // after a gap, smoothing begins anew
     result.points.push_back(point);
   }
   return result;
@@ -111,7 +111,7 @@ struct Canvas {
         rows(height),
         lines(static_cast<std::size_t>(height), std::string(static_cast<std::size_t>(width), ' ')) {
   }
-  // x and y from 0 to 1, y upwards. Where another curve stands already it stays.
+  // x and y are from 0 to 1, y upwards. A cell that another curve has taken is not changed.
   void dot(double x, double y, char mark) {
     const auto column = std::clamp(static_cast<int>(x * (columns - 1) + 0.5), 0, columns - 1);
     const auto row = std::clamp(static_cast<int>((1 - y) * (rows - 1) + 0.5), 0, rows - 1);
@@ -145,7 +145,7 @@ void draw_text(Canvas& canvas, const DrawnCurve& curve, const Scale& x, const Sc
 constexpr double kWidth = 900, kHeight = 460;
 constexpr double kLeft = 70, kRight = 20, kTop = 36, kBottom = 44;
 constexpr double kLegendLine = 16;
-// Dark enough on white, apart for those who see few colours (Okabe and Ito 2008).
+// Visible on white, and distinct for colour-blind people (Okabe and Ito 2008).
 constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                    "#e69f00", "#56b4e9", "#000000"};
 
@@ -163,7 +163,7 @@ std::string svg_text(double x, double y, const std::string& text, const char* an
                      escape_markup(text));
 }
 
-// One curve without its gaps: what is drawn without lifting the pen.
+// One stretch of a curve between two gaps.
 void draw_piece(std::string& svg, const SvgFrame& frame, const std::vector<DrawnPoint>& piece,
                 const char* color) {
   if (piece.empty()) return;
@@ -249,7 +249,7 @@ std::string escape_markup(const std::string& text) {
         out += "&#39;";
         break;
       default:
-        // Other control characters are none that XML allows.
+        // XML does not allow other control characters.
         out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
     }
   }

@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A record is some hundred bytes; what is longer is none.
+// A record has some hundred bytes; a line longer than this is not one.
 constexpr std::size_t kLongestLine = std::size_t{1} << 20;
-// A file of another program, or of names that never end, must not fill the memory.
+// A file with ever new names must not fill the memory.
 constexpr std::size_t kMostCurves = 512;
 constexpr int kDeepest = 3;
 
@@ -182,7 +182,7 @@ std::int64_t for_each_record(const fs::path& path,
   return bad;
 }
 
-// The system is asked, because whoever tried the lock would keep a run from starting meanwhile.
+// Reads /proc/locks, because taking the lock for a test could keep a run from starting meanwhile.
 // Lines of /proc/locks (proc(5)) are "1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF".
 bool is_running(const fs::path& dir) {
   struct stat info = {};

@@ -24,17 +24,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kSliceBytes = 4 << 20;  // of a run at a time, so that each has its turn
+constexpr std::size_t kSliceBytes = 4 << 20;  // per run and update, so that each has its turn
 constexpr std::chrono::milliseconds kTurn{200};
 constexpr std::chrono::seconds kScanEvery{2};
-constexpr double kFreshS = 60;  // a run whose process cannot be seen from here
+constexpr double kFreshS = 60;  // of a run that may be running on another machine
 constexpr std::uint64_t kMaxSideBytes = 1 << 20;
 constexpr std::size_t kMaxSideLines = 500;
 constexpr std::size_t kLeastCacheBytes = 4 << 20;
 constexpr std::size_t kMaxCheckpoints = 1000;
 
-// The files that processes of this machine have locked, as "major:minor:inode". Asking the file
-// itself would need its lock for a moment, and a run that begins just then would be refused.
+// The files that processes of this machine have locked, as "major:minor:inode". A test of the lock
+// itself would hold it for a moment, and a run that begins just then would be refused.
 std::set<std::string> locked_files() {
   std::set<std::string> files;
   std::ifstream list("/proc/locks");
@@ -77,7 +77,7 @@ std::vector<std::pair<std::string, std::string>> read_settings(const fs::path& p
       if (!entry.table) settings.emplace_back(entry.key, entry.text);
     }
   } catch (const Error&) {
-    settings.clear();  // it is being written, or gone, or of something else
+    settings.clear();  // the file is being written, is missing, or is not a run's
   }
   return settings;
 }
@@ -123,7 +123,8 @@ double unix_seconds(const struct stat& status) {
          1e-9 * static_cast<double>(status.st_mtim.tv_nsec);
 }
 
-// "step-000100" of a directory of checkpoints. Those that are removed later stay in the list.
+// Adds new checkpoints ("step-000100") to the run's list. Checkpoints that are removed later stay
+// in the list.
 bool refresh_checkpoints(WatchedRun& run) {
   bool has_changed = false;
   std::error_code error;
@@ -147,7 +148,7 @@ bool refresh_checkpoints(WatchedRun& run) {
   return has_changed;
 }
 
-// What ranks did with their time lately (train/ranks/rank_times.h).
+// Reads ranks.json (train/ranks/rank_times.h) when it has changed.
 bool refresh_ranks(WatchedRun& run) {
   const fs::path path = run.dir / "ranks.json";
   struct stat status {};
@@ -157,12 +158,12 @@ bool refresh_ranks(WatchedRun& run) {
   try {
     run.ranks = read_file(path, kMaxSideBytes);
   } catch (const Error&) {
-    return false;  // it is gone, or too long to be one of ours
+    return false;  // the file is missing, or too long to be ranks.json
   }
   return true;
 }
 
-// Whether nothing is left to do (metrics/finished.h); the file is read when it has changed.
+// Reads finished.json (metrics/finished.h) when it has changed.
 void refresh_finished(WatchedRun& run) {
   struct stat status {};
   if (::stat((run.dir / metrics::kFinishedFile).c_str(), &status) != 0) {
@@ -174,7 +175,7 @@ void refresh_finished(WatchedRun& run) {
   }
 }
 
-// Where a run wrote the trace of some steps: log.trace, or trace.json in its directory.
+// The file with the run's trace: log.trace, or trace.json in the run's directory.
 fs::path find_trace(const WatchedRun& run) {
   std::error_code error;
   for (const auto& [key, value] : run.settings) {
@@ -207,7 +208,7 @@ void RunTable::scan(const fs::path& dir, int depth) {
       fs::is_regular_file(dir / "settings.toml", error)) {
     const std::lock_guard lock(mutex_);
     if (runs_.size() < kMaxRuns && !runs_.contains(id)) {
-      // A tenth for each, and no less than one run needs: those that are looked at are few.
+      // A tenth for each run: few runs are looked at, so few caches fill.
       runs_[id] = {.id = id,
                    .dir = dir,
                    .log = std::make_shared<RunLog>(dir / "metrics.jsonl",

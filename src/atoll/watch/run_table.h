@@ -1,6 +1,6 @@
 #pragma once
 
-// The runs, studies and ledgers below some directories, as they are found and as they grow.
+// Finds the runs, studies and ledgers below some directories, and follows them as they grow.
 
 #include <chrono>
 #include <cstdint>
@@ -17,18 +17,18 @@
 
 namespace atl::watch {
 
-/// How a run is.
+/// The state of a run.
 enum class RunState : std::uint8_t {
-  kRunning,   ///< a process here has its lock, or none is seen and its file grew in the last minute
-  kFinished,  ///< it has taken all its steps, or has said that nothing is left to do
-  kStopped,   ///< nobody has it, and its last step is in a checkpoint
-  kLost,      ///< nobody has it, and steps that were taken are in no checkpoint
+  kRunning,   ///< a process here holds its lock, or it may run elsewhere and wrote lately
+  kFinished,  ///< not running; has taken all its steps, or finished.json says so
+  kStopped,   ///< not running; its last step is in a checkpoint, or its metrics are not read yet
+  kLost,      ///< not running; steps after its last checkpoint are lost
 };
 inline constexpr std::size_t kNumRunStates = 4;
-/// "running", ...
+/// The name of a state: "running", ...
 const char* name_of(RunState state);
 
-/// A line of a file beside a run, as it is: a JSON object.
+/// The last lines of a JSON-lines file beside metrics.jsonl, unparsed.
 struct SideLines {
   std::uint64_t bytes = 0;  ///< of the file when it was read
   std::vector<std::string> lines;
@@ -36,42 +36,44 @@ struct SideLines {
 
 /// One run.
 struct WatchedRun {
-  std::string id;  ///< its directory, as the user would write it
+  std::string id;  ///< the path of its directory, normalized
   std::filesystem::path dir;
-  std::shared_ptr<RunLog> log;  // shared: a query goes on when the run leaves the table
+  std::shared_ptr<RunLog> log;  // shared with copies of this run
 
-  // What a scan finds; read under the table's lock.
+  // Filled in by RunTable::update().
   RunState state = RunState::kStopped;
-  std::string holder;  ///< who has it: "process 4711 on alpha"
+  std::string holder;  ///< who holds its lock: "process 4711 on alpha"; or empty
   std::vector<std::pair<std::string, std::string>> settings;  ///< key, value as TOML
-  std::vector<std::pair<std::int64_t, double>> checkpoints;  ///< step, Unix seconds; also past ones
+  std::vector<std::pair<std::int64_t, double>> checkpoints;   ///< step, Unix seconds; some removed
   SideLines alerts, notes, samples;
-  std::string ranks;  ///< ranks.json: what ranks did with their time; empty: none
+  std::string ranks;  ///< ranks.json: how ranks spend their time; empty: there is none
   double ranks_changed_s = 0;
-  std::int64_t finished_step = -1;  ///< as finished.json has it; -1: it has not finished
+  std::int64_t finished_step = -1;  ///< see metrics::finished_step()
   double finished_changed_s = 0;
-  std::filesystem::path trace;  ///< of some steps (log.trace); empty: there is none
+  std::filesystem::path trace;  ///< the file with its trace (log.trace); empty: there is none
   double changed_s = 0;         ///< Unix seconds of the last change of its metrics
 };
 
-/// Finds runs and reads them. update() is for one thread, the others for any.
+/// Finds runs and reads them. One thread calls update() and has_more(); any thread may call the
+/// other functions.
 class RunTable {
  public:
   static constexpr std::size_t kMaxRuns = 2000;
 
-  /// `roots`: a run, or directories with runs in them, to kMaxDepth. `cache_bytes`: for records of
-  /// all runs together.
+  /// `roots`: directories that are runs or have runs in them, up to kMaxDepth levels down.
+  /// `cache_bytes`: for records in memory; each run gets a tenth.
   RunTable(std::vector<std::filesystem::path> roots, std::size_t cache_bytes);
 
-  /// Looks for new runs and for what is new in those it has, for no longer than some hundred
-  /// milliseconds. Returns the ids of those that changed.
+  /// Looks for new runs every 2 seconds, and reads on in the known runs: metrics for about 200 ms,
+  /// and the small files of all runs. Returns the ids of the runs that have changed; "" stands for
+  /// new runs, studies or ledgers.
   std::set<std::string> update();
-  /// Whether update() has more to read at once.
+  /// Whether update() has left metrics unread; then call it again at once.
   bool has_more() const { return has_more_; }
 
-  /// Every run, by id.
+  /// Copies of all runs, sorted by id.
   std::vector<WatchedRun> runs() const;
-  /// One run; false: there is none of that id.
+  /// Copies one run to `run`; false: there is no run with that id.
   bool find(const std::string& id, WatchedRun& run) const;
   /// Directories with a study or a ledger in them, by id.
   std::map<std::string, std::filesystem::path> studies() const;

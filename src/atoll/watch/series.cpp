@@ -8,7 +8,7 @@ namespace atl::watch {
 
 namespace {
 
-constexpr std::size_t kMaxLevels = 10;  // the last: 16 million records a bucket
+constexpr std::size_t kMaxLevels = 10;  // the last level has 16 million records per bucket
 
 const std::vector<Bucket> kNoBuckets;
 
@@ -46,7 +46,7 @@ void Rows::add(std::uint32_t series, double value) {
     column = columns.end() - 1;
   }
   if ((column->mask & bit) != 0) {
-    column->values.back() = value;  // a name twice in one line: the last counts
+    column->values.back() = value;  // the line has this name twice: the last value counts
     return;
   }
   column->mask |= bit;
@@ -70,7 +70,7 @@ void Pyramid::add(const Bucket& block) {
   std::uint32_t index = block.index;
   for (std::size_t level = 0; level < kMaxLevels; ++level) {
     if (level == levels_.size()) {
-      // A level that has one bucket only says nothing that the one below does not.
+      // A level above a single bucket would have the same values.
       if (level > 0 && levels_[level - 1].size() < 2) break;
       levels_.emplace_back();
       if (level > 0) {
@@ -82,7 +82,7 @@ void Pyramid::add(const Bucket& block) {
           levels_[level].back().add(lower);
         }
         index /= kLevelFactor;
-        continue;  // `block` is in there
+        continue;  // the level below has `block` already
       }
     } else if (level > 0) {
       index /= kLevelFactor;

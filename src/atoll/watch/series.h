@@ -1,6 +1,7 @@
 #pragma once
 
-// The numbers of one metric, in blocks and buckets: what is kept in memory of a run of any length.
+// The numbers of metrics in blocks and buckets, so that charts of a run of any length need little
+// memory.
 
 #include <array>
 #include <cstddef>
@@ -10,62 +11,63 @@
 
 namespace atl::watch {
 
-/// Records of a block: what is read from the file at once, and the smallest bucket that is kept.
+/// Records per block. A block is read from the file at once, and is the smallest bucket in memory.
 inline constexpr std::size_t kBlockRecords = 64;
-/// Each level of buckets has this many of the level below in one.
+/// A bucket covers this many buckets of the level below.
 inline constexpr std::size_t kLevelFactor = 4;
 
-/// What a chart can have on its x axis.
+/// The quantity on a chart's x axis.
 enum class Axis : std::uint8_t {
   kStep,
   kTokens,
   kTime,    ///< seconds since 1970
-  kActive,  ///< seconds of training, without the time between two starts
+  kActive,  ///< seconds of training, without pauses such as between two starts
 };
 inline constexpr std::size_t kNumAxes = 4;
 
-/// Where a record is on each axis.
+/// The coordinates of a record on all axes, indexed by Axis.
 using Place = std::array<double, kNumAxes>;
 
 /// The values of one series in some consecutive records.
 struct Bucket {
-  std::uint32_t index = 0;      ///< the first record's number / records of a bucket
-  std::uint32_t finite = 0;     ///< how many values
-  std::uint32_t nonfinite = 0;  ///< NaN and infinities, which count nowhere else
+  std::uint32_t index = 0;      ///< number of its first record / records per bucket
+  std::uint32_t finite = 0;     ///< how many finite values
+  std::uint32_t nonfinite = 0;  ///< how many NaN and infinities; all else is of finite values
   double min = std::numeric_limits<double>::infinity();
   double max = -std::numeric_limits<double>::infinity();
   double sum = 0;
-  double first = 0;  ///< finite
-  double last = 0;   ///< finite
+  double first = 0;
+  double last = 0;
 
   void add(double value);
   void add(const Bucket& later);
 };
 
-/// The values of one series in a block; bit i of `mask`: record i has one.
+/// The values of one series in a block. Bit i of `mask` says whether record i has a value.
 struct Column {
   std::uint32_t series = 0;
   std::uint64_t mask = 0;
-  std::vector<double> values;  ///< of the set bits, in their order
+  std::vector<double> values;  ///< one per set bit, in the order of records
 };
 
-/// A block's records, as the file has them.
+/// The records of a block.
 struct Rows {
   std::vector<Place> places;
   std::vector<Column> columns;
 
-  void add(std::uint32_t series, double value);  ///< to the last record
+  void add(std::uint32_t series, double value);  ///< adds a value to the last record
   const Column* find(std::uint32_t series) const;
   std::size_t bytes() const;
 };
 
-/// Buckets of whole blocks, on levels of kBlockRecords * kLevelFactor^k records.
+/// The buckets of one series, in levels: level k has buckets of kBlockRecords * kLevelFactor^k
+/// records.
 class Pyramid {
  public:
-  /// `index` of the bucket is the block's number; blocks come in their order.
+  /// Adds a block; its `index` is the block's number. Blocks must come in order.
   void add(const Bucket& block);
-  /// The coarsest level whose buckets have no more than `records`, a multiple of a level's; its
-  /// size is in `records` afterwards.
+  /// The coarsest level whose buckets have at most `records` records. Sets `records` to the bucket
+  /// size of that level. The reference is valid until the next add().
   const std::vector<Bucket>& level(std::size_t& records) const;
   std::size_t bytes() const;
 

@@ -34,7 +34,7 @@ using http::Response;
 
 namespace {
 
-constexpr std::chrono::milliseconds kBusyTick{250};  // somebody looks
+constexpr std::chrono::milliseconds kBusyTick{250};  // while a page is open
 constexpr std::chrono::milliseconds kIdleTick{2000};
 constexpr std::chrono::seconds kPingEvery{15};
 constexpr std::size_t kMaxStreams = 64;
@@ -57,7 +57,7 @@ Response json(std::string text) {
   return Response::of("application/json", std::move(text));
 }
 
-// A number of the query; `otherwise` where there is none. Throws what is no number.
+// A number from the query; `otherwise` where it is absent. Throws Error(kUser) for anything else.
 template <typename T>
 T number_of(const Request& request, std::string_view name, T otherwise) {
   const std::string* text = request.parameter(name);
@@ -189,7 +189,7 @@ class Service::State {
     reply.send(std::move(response));
   }
 
-  // After a time without viewers what is shown first would be seconds old.
+  // Without open pages the reader is slow, so the table may be seconds old.
   bool table_is_stale() {
     const std::lock_guard lock(mutex_);
     return streams_.empty();
@@ -222,7 +222,7 @@ class Service::State {
     return cookie && http::is_same_secret(*cookie, token_);
   }
 
-  // Why a request is not served; status 0: it is.
+  // The response that refuses a request; status 0: the request may be served.
   Response refusal_of(const Request& request) const {
     Response none{.status = 0};
     if (!http::is_known_host(request, options_.names)) {
@@ -243,7 +243,8 @@ class Service::State {
     return none;
   }
 
-  // The address with the token: it becomes a cookie, which no script and no other site reads.
+  // Answers the URL with the token: stores the token as a cookie that no script and no other site
+  // can read.
   Response log_in(const Request& request) const {
     if (!http::is_known_host(request, options_.names)) return refusal_of(request);
     if (!http::is_same_secret(*request.parameter("token"), token_)) {
@@ -267,7 +268,7 @@ class Service::State {
     }
     if (request.path == "/metrics") return Response::of(kPrometheusType, metrics_page());
     if (request.path.starts_with("/api/")) return respond_api(request);
-    // What browsers ask for by themselves beside an answer that is no page.
+    // Browsers ask for /favicon.ico by themselves.
     const std::string path = request.path == "/"              ? "/index.html"
                              : request.path == "/favicon.ico" ? "/icon.svg"
                                                               : request.path;
@@ -277,7 +278,7 @@ class Service::State {
     return Response::plain(404, "there is no such page");
   }
 
-  // What Prometheus reads of this server; the numbers of runs are at the addresses of the runs.
+  // The page for Prometheus, about this server only: each run serves its own metrics.
   std::string metrics_page() {
     PrometheusText page;
     std::array<int, kNumRunStates> states = {};

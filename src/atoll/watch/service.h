@@ -1,6 +1,6 @@
 #pragma once
 
-// What `atoll watch` serves: the page, the numbers as JSON, and news as they come.
+// The server of `atoll watch`: the page, runs as JSON, and a stream of changes.
 
 #include <filesystem>
 #include <functional>
@@ -12,17 +12,18 @@
 
 namespace atl::watch {
 
-/// What is served, where, and to whom.
+/// The options of the server.
 struct ServiceOptions {
   std::vector<std::filesystem::path> roots;  ///< runs, or directories that have some
   std::string host = "127.0.0.1";
   int port = 0;                    ///< 0: a free one
-  std::vector<std::string> names;  ///< by which it may be called, beside addresses and localhost
-  std::string token;               ///< lets a client write; empty: a new one is made
+  std::vector<std::string> names;  ///< host names that clients may use, beside localhost
+  std::string token;               ///< a client needs it to write; empty: a new one is made
   bool reading_needs_token = false;
   std::shared_ptr<const http::TlsContext> tls = nullptr;  ///< null: plain. Shared with the server.
-  std::size_t cache_bytes = std::size_t{512} << 20;       ///< for records, of all runs together
-  /// The JSON of a directory with a study, or with a ledger; throws Error. Empty: none is shown.
+  std::size_t cache_bytes = std::size_t{512} << 20;       ///< see RunTable
+  /// Make the JSON of a directory with a study, or with a ledger; may throw Error. Empty: these are
+  /// not shown.
   std::function<std::string(const std::filesystem::path&dir)> study_json, ledger_json;
 };
 
@@ -37,7 +38,7 @@ class Service {
 
   int port() const;
   const std::string& token() const;
-  /// What a browser is to open: "http://127.0.0.1:7412/"; with the token, which lets it write too.
+  /// The URL for a browser, "http://127.0.0.1:7412/?token=..."; with the token the page may write.
   std::string url() const;
 
  private:

@@ -24,7 +24,7 @@ constexpr std::array<std::uint32_t, 256> make_crc_table() {
 }
 constexpr std::array<std::uint32_t, 256> kCrcTable = make_crc_table();
 
-// Masked so that a CRC over data that holds CRCs stays meaningful.
+// TFRecord masks CRCs, because a CRC of data that contains CRCs is weak.
 std::uint32_t masked_crc32c(std::string_view data) {
   const std::uint32_t crc = crc32c(data);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
@@ -37,8 +37,8 @@ std::string little_endian(Int value) {
   return bytes;
 }
 
-// The viewer reads files in the order of their names, so time comes first; the count tells files
-// of one second apart.
+// TensorBoard reads files in the order of their names, so the time comes first. The count keeps the
+// names of files of the same second apart.
 std::filesystem::path new_file_in(const std::filesystem::path& directory) {
   static std::atomic<int> count{0};
   std::error_code error;

@@ -20,7 +20,7 @@ struct ListDelete {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
 
-// Answers are not looked at.
+// Drops the body of the answer.
 std::size_t ignore(char*, std::size_t size, std::size_t count, void*) {
   return size * count;
 }

@@ -9,14 +9,13 @@
 
 namespace atl::watch {
 
-/// Posts JSON texts to one address, on a thread of its own, which the first one starts: whoever
-/// blocks signals for the threads to come may do so after this is made. What is posted waits in a
-/// queue of at most kMostWaiting; further texts are dropped, and how many is told in the log, as is
-/// what goes wrong.
+/// Posts JSON texts to one URL, on a thread of its own. The first post() starts the thread, so that
+/// a caller may block signals for new threads after it has made this object. Texts wait in a queue
+/// of at most kMostWaiting; further texts are dropped. Dropped texts and failures are logged.
 class Webhook {
  public:
   static constexpr std::size_t kMostWaiting = 32;
-  /// How long one post may take, and the destructor for all that are left.
+  /// How long one post may take, and the destructor for all texts that are left.
   static constexpr std::chrono::seconds kTimeout{5};
 
   /// `url`: http:// or https://. Throws Error(kUser) for anything else.
@@ -25,7 +24,7 @@ class Webhook {
   Webhook(const Webhook&) = delete;
   Webhook& operator=(const Webhook&) = delete;
 
-  /// Returns at once.
+  /// Puts a text into the queue; does not wait.
   void post(std::string json);
 
  private:

@@ -41,8 +41,10 @@ struct Position {
 /// generation_config.json. Name to content.
 using CarriedFiles = std::map<std::string, std::string>;
 
-/// Begins to write `root/step-<position.step>`. With LoRA that is the adapter alone; `base` is its
-/// base model. Every rank must call it, with the same position; see CheckpointSave.
+/// Begins to write the checkpoint `root/step-<position.step>`; CheckpointSave::commit() of the
+/// result completes it. With LoRA the checkpoint has only the adapter, and names `base` as the
+/// directory of its base model. `extra`: one more file. Every rank must call it, with the same
+/// position. An error on one rank is thrown on all ranks.
 std::unique_ptr<CheckpointSave> begin_save(const std::filesystem::path& root, TrainState& state,
                                            const Position& position, const CarriedFiles& carried,
                                            const std::filesystem::path& base,

@@ -11,8 +11,9 @@
 
 namespace atl::train {
 
-/// Throws Error(kUser) where the corpus, or a setting on which the steps taken so far depend, is
-/// not what `position` says that it was. Other settings may change, which is told if `tells`.
+/// Compares a run with the `position` of the checkpoint that it goes on from. Throws Error(kUser)
+/// when the corpus has changed, or a setting that must not change (Setting::is_fixed). Other
+/// settings may change; if `tells`, logs these changes, and warns of a jump of the learning rate.
 void check_same_run(const TrainConfig& config, const Settings& settings,
                     const std::string& corpus_hash, const Position& position, bool tells);
 

@@ -19,8 +19,10 @@ class RunModel {
   /// On a device that open_run_device gave. `config` must outlive this.
   RunModel(const TrainConfig& config, std::unique_ptr<Device> device);
 
-  /// Plans and takes the memory of this rank among `ranks`, in place of what there was. Parameters
-  /// have no values then. Throws Error(kUser) where ranks, settings and memory do not fit.
+  /// Makes the training state of this rank for the present `ranks`: builds the model, allocates the
+  /// memory, connects the ranks. Frees an earlier state first. Parameters have no values
+  /// afterwards: call initialise() or load(). Throws Error(kUser) when settings do not fit the
+  /// ranks or the device, Error(kResource) when the memory does not suffice.
   void open(const PreparedCorpus& corpus, Ranks& ranks);
   /// Gives the memory back.
   void close() { state_.reset(); }

@@ -18,26 +18,27 @@
 
 namespace atl::train {
 
-/// Files of text in a checkpoint, in order: name and content.
+/// Text files of a checkpoint, in the order of writing: name and content.
 using CheckpointTexts = std::vector<std::pair<std::string, std::string>>;
 
-/// One more file of a checkpoint, which this rank writes: the state of a part of the run other than
-/// model and optimizer. Only the lead's `texts` are written.
+/// One more file that this rank writes into a checkpoint: the state of a part of the run other than
+/// model and optimizer. `texts` are written only on the lead.
 struct ExtraPart {
-  std::string file;                         ///< "outer.safetensors"; empty: there is none
-  std::vector<ckpt::TensorSource> sources;  ///< keep what they read alive
+  std::string file;                         ///< "outer.safetensors"; empty: no such file
+  std::vector<ckpt::TensorSource> sources;  ///< these own or keep alive the memory that they read
   CheckpointTexts texts;
 };
 
-/// A checkpoint of all ranks on its way to the disk. Each tensor is written whole, by the rank that
-/// share_out gives it, so that files say nothing of the ranks but their number: model.safetensors
-/// and optimizer.safetensors, or with several ranks model-00001-of-00003.safetensors, an index, and
-/// optimizer-00001-of-00003.safetensors. With several copies of the model (HSDP) the first writes.
+/// A checkpoint that all ranks write together. Each tensor is written whole, by the rank to which
+/// share_out assigns it, so that any number of ranks can read it. Files are model.safetensors and
+/// optimizer.safetensors, or with several writers model-00001-of-00003.safetensors, an index, and
+/// optimizer-00001-of-00003.safetensors. With several copies of the model (HSDP) only the ranks of
+/// the first copy write these.
 class CheckpointSave {
  public:
   enum class Mode {
     kNow,     ///< written by commit(); the state must stay as it is until then
-    kBeside,  ///< from a copy, by a thread that begins at once; the state may change
+    kBeside,  ///< copied first, then written by a background thread; the state may change
   };
   /// The parts of a checkpoint besides tensors.
   struct Options {
@@ -52,21 +53,21 @@ class CheckpointSave {
   /// Collects what this rank writes. Every rank must make one, at the same step. An error on one
   /// rank is thrown on all ranks.
   CheckpointSave(TrainState& state, const Options& options);
-  /// The same for pieces of the whole model's state (optim::StateTensor; the name "" means values);
-  /// the ranks of the group have all pieces together, and each element once.
+  /// The same for `pieces` of the whole model's state (optim::StateTensor; the name "" means
+  /// values). The pieces of all ranks of the group together must have each element exactly once.
   CheckpointSave(const parallel::FlatLayout& whole, std::vector<optim::StateTensor> pieces,
                  comm::Group& group, const Options& options);
-  /// Ends what was not committed: nothing of it stays.
+  /// Waits for the background thread. Removes the files of a checkpoint that was not committed.
   ~CheckpointSave();
   CheckpointSave(const CheckpointSave&) = delete;
   CheckpointSave& operator=(const CheckpointSave&) = delete;
 
   std::int64_t step() const { return options_.step; }
-  /// Whether commit() would wait for this rank's files no longer.
+  /// Whether the background thread has written this rank's files, or has failed (Mode::kBeside).
   bool finished() const { return finished_; }
-  /// Returns the checkpoint's path once all of it is on the disk, read back, and in place. Every
-  /// rank must call it, once. Throws on all ranks what went wrong on one; the checkpoints before
-  /// this one stay then.
+  /// Completes the checkpoint and returns its path: waits until all files are on the disk and were
+  /// verified, then moves the checkpoint to its place. Every rank must call it, once. An error on
+  /// one rank is thrown on all ranks; earlier checkpoints stay then.
   std::filesystem::path commit();
 
  private:
@@ -97,17 +98,17 @@ class CheckpointSave {
 
   Options options_;
   comm::Group* group_;  // all ranks; null: this rank is alone
-  int parts_size_ = 1;  // ranks that have parts of parameters: of products, or some of the experts
+  int parts_size_ = 1;  // ranks that split parameters (tensor parallelism, experts)
   int parts_rank_ = 0;
   parallel::PipelinePart* pipeline_;  // null: this rank has the whole model
-  std::size_t first_file_ = 0;        // of this rank of a pipeline
+  std::size_t first_file_ = 0;        // number of the first file of this pipeline rank
   std::size_t num_files_ = 1;
-  std::vector<std::string> contents_;  // of the files of each rank of a pipeline
-  std::vector<int> takers_;            // the number of the writer of each parameter and its state
+  std::vector<std::string> contents_;  // which tensors the files of each pipeline rank have
+  std::vector<int> takers_;            // the writer of each parameter and its state
   std::vector<File> files_;
-  std::optional<parallel::WholeState> whole_;     // where this rank's copy of the model is written
-  std::optional<parallel::Assembled> assembled_;  // of its parts, where ranks have parts
-  // Values of an adapter whose stages a pipeline has, on the rank that writes its file.
+  std::optional<parallel::WholeState> whole_;     // null: this rank's copy is not written
+  std::optional<parallel::Assembled> assembled_;  // whole tensors, where ranks have parts
+  // With LoRA and a pipeline: the adapter's values of all stages, on the rank that writes the file.
   std::vector<parallel::WholeTensor> adapter_;
   std::vector<std::unique_ptr<std::byte[]>> adapter_memory_;
   std::optional<ckpt::CheckpointWriter> writer_;  // of the lead

@@ -59,7 +59,8 @@ class Saver {
   /// Commits the checkpoint that is under way, if there is one. An error on one rank is thrown on
   /// all ranks; the earlier checkpoints stay then.
   void finish(const Ranks& ranks, metrics::Timeline* timeline);
-  /// Gives up the one that is under way, because ranks were lost: the next one takes its place.
+  /// Drops the checkpoint that is under way and removes its files, because ranks were lost and
+  /// cannot commit it. Waits for this rank's background thread. Does not need the other ranks.
   void abandon() { under_way_.reset(); }
 
   /// Whether this rank has written its part of the checkpoint under way. Other ranks need to know.

@@ -39,7 +39,7 @@ std::vector<fs::directory_entry> entries_below(const fs::path& root) {
 std::vector<FileEntry> list_files(const fs::path& root,
                                   const std::function<bool(std::string_view path)>& takes) {
   std::vector<FileEntry> files;
-  std::error_code ignored;  // what has gone meanwhile is no file
+  std::error_code ignored;  // a file may be removed meanwhile
   for (const fs::directory_entry& entry : entries_below(root)) {
     if (!entry.is_regular_file(ignored)) continue;
     const std::string path = entry.path().lexically_relative(root).generic_string();

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetry{500};
 
-// Calls `move` until it has moved all. False: stopped, or the other side wants no more of it.
+// Calls `move` until the transfer is complete. False: `stop` was requested, or the tuner refuses or
+// no longer offers the file.
 template <typename Move>
 bool persist(const std::stop_token& stop, const Move& move) {
   while (!stop.stop_requested()) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A worker's files from and to its tuner.
+// How a worker fetches files from its tuner and sends files back.
 
 #include <filesystem>
 #include <stop_token>
@@ -12,21 +12,22 @@
 
 namespace atl::tune {
 
-/// Moves files from and to a tuner, and tries again for as long as that takes. May be used by
-/// several threads.
+/// Moves files between a worker and its tuner. Retries without limit while the tuner cannot be
+/// reached or data arrives damaged. May be used by several threads.
 class FileTransfer {
  public:
   /// Connects when first used. Throws what wire::BlobClient throws.
   explicit FileTransfer(const wire::BlobClientOptions& tuner) : client_(tuner) {}
 
-  /// Makes `root` have the files of a list; those that it has already stay. False: it was stopped,
-  /// or the tuner no longer offers them. Throws Error(kIo), and Error(kDamaged) for a file that is
-  /// not what the list says.
+  /// Fetches the files of the list with key `list` into `root`, except those that `root` has
+  /// already. Blocks. False: `stop` was requested, or the tuner refuses or no longer offers a file.
+  /// Throws Error(kIo), and Error(kDamaged) for a file whose content is not what the list says.
   bool fetch(const std::string& list, const std::vector<FileEntry>& files,
              const std::filesystem::path& root, const std::stop_token& stop);
 
-  /// Gives the tuner those of `files`, by index, that it wants. False: it was stopped, or the tuner
-  /// does not want them any more.
+  /// Sends the tuner those of `files` whose indices are in `wanted`; they are below `root`. Blocks.
+  /// False: `stop` was requested, the tuner refuses or no longer wants a file, or a file's size has
+  /// changed.
   bool put(const std::string& list, const std::vector<FileEntry>& files,
            const std::vector<int>& wanted, const std::filesystem::path& root,
            const std::stop_token& stop);

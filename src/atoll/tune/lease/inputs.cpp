@@ -37,7 +37,7 @@ LocalInput input_at(const std::string& key, const std::string& path) {
   } else {
     found.root = real.parent_path();
     const std::string& name = found.input.name;
-    // A file has no list to be in: the other files beside it do not travel.
+    // The other files in its directory are not inputs.
     found.input.files = {entry_of(found.root, name)};
   }
   return found;

@@ -11,25 +11,26 @@
 
 namespace atl::tune {
 
-/// An input, and where it is on this machine.
+/// An input of a study, and its place on this machine.
 struct LocalInput {
   Input input;
-  std::filesystem::path root;  ///< that the paths of its files begin from
+  std::filesystem::path root;  ///< the paths in Input::files are relative to it
 };
 
-/// All of a study. Throws Error(kUser) when one is not there, or when the space chooses between
-/// paths: those of other machines cannot be told.
+/// All inputs of a study. Throws Error(kUser) when an input does not exist, or when the search
+/// space has a setting whose values are paths: workers do not have these paths.
 std::vector<LocalInput> inputs_of(const Study& study);
 
-/// Where a worker keeps input `index` in its directory.
+/// Where a worker whose directory is `dir` keeps the files of input `index`.
 std::filesystem::path input_root(const std::filesystem::path& dir, std::size_t index,
                                  const Input& input);
-/// What tells the study and its recipe of a worker where the inputs are now: "--data.text=[...]".
+/// The command-line settings that point a worker's study and recipe to the copies of the inputs in
+/// `dir`: "--data.text=[...]".
 std::vector<std::string> input_overrides(const std::filesystem::path& dir,
                                          const std::vector<Input>& inputs);
 
-/// Which files of a trial's directory travel: all but locks, unfinished files, and the tokens,
-/// which are the study's.
+/// Whether a file of a trial's directory is copied between tuner and worker: not a lock, a hidden
+/// or unfinished file, or the tokens, which are copied once for the whole study.
 bool travels(std::string_view path);
 
 }  // namespace atl::tune

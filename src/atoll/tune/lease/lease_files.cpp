@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Reads a file that is opened when it is first asked for, and stays open until it is withdrawn.
+// Reads a file. Opens it at the first read, and keeps it open until the blob is withdrawn.
 class FileReader {
  public:
   explicit FileReader(fs::path path) : path_(std::move(path)) {}
@@ -53,7 +53,8 @@ class FileReader {
   Fd fd_;
 };
 
-// "run/checkpoints/00000020" of a file in a checkpoint; empty: it is in none.
+// The directory of the checkpoint that a file is in, "run/checkpoints/00000020"; empty: it is in
+// none.
 std::string checkpoint_of(const std::string& path) {
   constexpr std::string_view kFolder = "/checkpoints/";
   const std::size_t at = path.find(kFolder);
@@ -75,7 +76,8 @@ void remove_tree(const fs::path& path) {
   if (failure) throw io_error("cannot remove", path, failure.value());
 }
 
-// Removes what the run itself has removed: checkpoints below `root` of which no file is in `names`.
+// Removes the checkpoints below `root` of which no file is in `names`: the run on the worker has
+// removed them.
 void remove_old_checkpoints(const fs::path& root, const std::set<std::string>& names) {
   std::set<std::string> gone;
   std::error_code ignored;
@@ -91,7 +93,7 @@ void remove_old_checkpoints(const fs::path& root, const std::set<std::string>& n
     const bool is_kept = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
       return checkpoint_of(name) == checkpoint;
     });
-    // The run does not need it, whatever happens.
+    // A failure does not matter: the run no longer needs this checkpoint.
     if (!is_kept) fs::remove_all(root / checkpoint, ignored);
   }
 }
@@ -161,8 +163,8 @@ bool LeaseFiles::install(const LeaseId& lease) {
   return true;
 }
 
-// Checkpoints last and whole: a tuner that is killed in between finds records without a
-// checkpoint, as of a run that was killed, and never the reverse.
+// Moves checkpoints last, and each as a whole. A tuner that is killed in between then leaves
+// records whose checkpoint is missing, as a killed run does, but no checkpoint without records.
 void LeaseFiles::put_in_place(const LeaseId& lease, const Incoming& incoming) const {
   const fs::path root = trial_dir(study_, lease.trial);
   const fs::path staged = staging(lease);
@@ -175,7 +177,7 @@ void LeaseFiles::put_in_place(const LeaseId& lease, const Incoming& incoming) co
       move_file(staged / path, root / path);
     }
   }
-  // A checkpoint of which some files were here already.
+  // A checkpoint of which the tuner had some files already: complete it in the staging directory.
   for (const FileEntry& file : incoming.files) {
     names.insert(file.path);
     if (!checkpoints.contains(checkpoint_of(file.path)) || path_exists(staged / file.path)) {
@@ -194,9 +196,9 @@ void LeaseFiles::put_in_place(const LeaseId& lease, const Incoming& incoming) co
 }
 
 void LeaseFiles::withdraw(const LeaseId& lease) {
-  blobs_.withdraw(key_of(lease) + "/");  // also those on their way back
+  blobs_.withdraw(key_of(lease) + "/");  // also the keys of back_list(), which begin the same
   incoming_.erase(lease);
-  std::error_code ignored;  // the next lease of the trial has another directory
+  std::error_code ignored;  // a rest is harmless: the next lease stages elsewhere
   fs::remove_all(staging(lease), ignored);
 }
 

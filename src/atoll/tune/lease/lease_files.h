@@ -1,6 +1,6 @@
 #pragma once
 
-// The tuner's files for its workers, and those that come back.
+// The files that the tuner gives to its workers and takes back from them.
 
 #include <filesystem>
 #include <map>
@@ -15,39 +15,40 @@
 
 namespace atl::tune {
 
-/// Lets workers fetch the files of a study and of the trials that are leased to them, and takes
-/// what a trial has written back into its directory: all of it or nothing.
+/// Lets workers fetch the files of a study and of the trials that are leased to them. Takes back
+/// the files that a trial has written, and installs all of them or none.
 class LeaseFiles {
  public:
   /// `study` must outlive this.
   explicit LeaseFiles(const Study& study) : study_(study) {}
 
-  /// What a wire::Server is to serve.
+  /// The store that the tuner's wire::Server must serve.
   wire::BlobStore& blobs() { return blobs_; }
 
-  /// Lets `peer` ("": every worker) fetch these files of `root`.
+  /// Lets `peer` ("": every worker) fetch these files of `root` under the keys of `list`.
   void publish(const std::string& list, const std::vector<FileEntry>& files,
                const std::filesystem::path& root, const std::string& peer);
 
-  /// Begins to take back the trial's directory, which has `files` at the worker: `peer` may put
-  /// those that differ from what is here. Returns these, by index. What came of an earlier call for
-  /// the lease is dropped. Throws Error(kIo).
+  /// Begins to take back the trial's directory, which has `files` on the worker: lets `peer` send
+  /// those that differ from the tuner's copy, and returns their indices. Drops what was received
+  /// after an earlier call for the lease. Throws Error(kIo).
   std::vector<int> expect(const LeaseId& lease, const std::vector<FileEntry>& files,
                           const std::string& peer);
   /// Whether expect() was called for the lease.
   bool is_expected(const LeaseId& lease) const { return incoming_.contains(lease); }
-  /// Puts what came in place, when it is all that expect() asked for. False: something is missing
-  /// or has another content; nothing was changed. Throws Error(kIo).
+  /// Moves the received files into the trial's directory, when all that expect() asked for are
+  /// there. False: a file is missing or has another content; the directory is not changed. Throws
+  /// Error(kIo).
   bool install(const LeaseId& lease);
-  /// No file of the lease goes or comes any more; what was not installed is removed.
+  /// Ends all transfers of the lease, both ways. Removes received files that were not installed.
   void withdraw(const LeaseId& lease);
 
  private:
-  // What a worker is putting.
+  // The files that a worker is sending.
   struct Incoming {
-    std::vector<FileEntry> files;  // of the whole directory
-    std::vector<int> wanted;
-    std::vector<std::unique_ptr<FileInPieces>> pieces;  // of those that are wanted
+    std::vector<FileEntry> files;                       // of the whole directory
+    std::vector<int> wanted;                            // indices into `files`
+    std::vector<std::unique_ptr<FileInPieces>> pieces;  // of the wanted files
   };
 
   bool is_whole(const LeaseId& lease, Incoming& incoming);

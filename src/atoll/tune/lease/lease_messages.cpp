@@ -183,7 +183,7 @@ void read(const json& from, Refused& m) {
 }
 void read(const json&, Over&) {}
 
-// In the order of the variant.
+// In the order of the types in LeaseMessage.
 constexpr const char* kKinds[] = {"hello", "ready", "ended",   "delivered", "leaving", "welcome",
                                   "lease", "want",  "settled", "refused",   "over"};
 static_assert(std::size(kKinds) == std::variant_size_v<LeaseMessage>);

@@ -47,7 +47,7 @@ LeaseServer::LeaseServer(const Study& study)
   options.identity = path_of(study.settings().identity);
   options.secret = path_of(study.settings().secret);
   if (options.secret && !path_exists(*options.secret)) wire::Secret::make(*options.secret);
-  // A machine that is gone without a word is noticed within the time of a lease.
+  // So that a machine that fails without closing its connection is noticed within lease_s.
   const double lease_ms = 1000 * study.settings().lease_s;
   options.keepalive.interval_ms =
       std::min(options.keepalive.interval_ms, std::max(100, static_cast<int>(lease_ms / 2)));
@@ -174,12 +174,12 @@ void LeaseServer::take(const Letter& letter, std::vector<Outcome>& outcomes) {
     worker->gone_since = Clock::now();
     return;
   }
-  if (!peers_.contains(letter.session)) return;  // it was refused
+  if (!peers_.contains(letter.session)) return;  // the session was refused or replaced
   try {
     take(worker, letter.session, decode(letter.text), outcomes);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kDamaged && error.kind() != ErrorKind::kUser) throw;
-    // The session ends; a worker that says no nonsense next time keeps its leases.
+    // Only the session ends: the worker keeps its leases when it connects again and is accepted.
     log::warning("{} is refused: {}", worker == nullptr ? "a worker" : worker->name, error.what());
     send(letter.session, Refused{error.what()});
     server_->close(letter.session, error.what());
@@ -226,7 +226,7 @@ void LeaseServer::hello(wire::SessionId session, const Hello& hello) {
     throw user_error("another machine has introduced itself as {}", hello.name);
   }
   if (worker.session) {
-    // Its old connection is dead, and this side has not noticed yet.
+    // The worker has lost its old connection, and this side has not noticed yet.
     const wire::SessionId old = *worker.session;
     instances_.erase(old);
     peers_.erase(old);
@@ -278,7 +278,8 @@ void LeaseServer::ended(const std::string& instance, const Ended& ended,
   if (held == nullptr) return;
   held->code = ended.code;
   held->line = ended.line;
-  // What a process that failed has left is looked at only for why: a loss that is not finite.
+  // Exit status 1 may mean a loss that is not finite, which the trial's files show. The files of
+  // any other failure are not needed.
   const bool has_results = ended.code == 0 || ended.code == 1;
   for (const FileEntry& file : ended.files) {
     if (!travels(file.path)) throw damaged_error("\"{}\" is no file of a trial", file.path);
@@ -304,8 +305,8 @@ void LeaseServer::delivered(const std::string& instance, const Delivered& done,
   const Held* const held = find(instance, done.lease);
   if (held == nullptr) return;
   if (!files_.is_expected(held->id)) {
-    // It was the tuner's process before this one that asked. A worker that connects says again what
-    // it has.
+    // The tuner's previous process had asked for the files. The worker sends Ended again when it
+    // connects again.
     server_->close(*workers_.at(instance).session, "this tuner has asked for no files");
     return;
   }

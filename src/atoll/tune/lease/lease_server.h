@@ -1,6 +1,6 @@
 #pragma once
 
-// The tuner's side of workers on other machines.
+// Leases trials to workers on other machines: the tuner's side.
 
 #include <chrono>
 #include <cstdint>
@@ -21,24 +21,24 @@
 
 namespace atl::tune {
 
-/// Leases trials to workers, which call at one address. A trial is with at most one worker; what
-/// another one that once had it says of it no longer counts. Every file that a worker needs comes
-/// from here, and what a trial has written comes back into its directory here before its result
-/// counts: a worker's machine may be lost at any time.
+/// Leases trials to workers, which connect to the address of this server. A trial is leased to at
+/// most one worker; messages about earlier leases are ignored. Workers fetch all files that they
+/// need from this server. A worker's machine may be lost at any time, so the result of a trial
+/// counts only when its files are back in the trial's directory here. For one thread.
 class LeaseServer : private wire::SessionHandler {
  public:
-  /// What came of a lease.
+  /// How a lease ended.
   struct Outcome {
     Job job;
     std::string worker;
-    /// Of the trial's process; nothing: the worker is gone, or gave it back, and the trial is due
-    /// again.
+    /// The exit status of the trial's process. Nothing: the worker is gone, has left, or does not
+    /// know the lease; the trial must be trained again.
     std::optional<int> code;
-    std::string line;  ///< the last that it said; why there is none
+    std::string line;  ///< the last line of the process; without `code`, why the lease ended
   };
 
-  /// Listens. `study` must outlive this. Throws Error(kUser) for an address that cannot be listened
-  /// at, or inputs that are not there.
+  /// Listens at once. `study` must outlive this. Throws Error(kUser) when the server cannot listen
+  /// at the address, or when an input does not exist.
   explicit LeaseServer(const Study& study);
   ~LeaseServer() override;
 
@@ -46,21 +46,24 @@ class LeaseServer : private wire::SessionHandler {
   std::string address() const { return server_->address(); }
   /// Readable when step() has something to do.
   int wake_fd() const { return wake_.fd(); }
-  /// How many workers there are now.
+  /// The number of workers that are connected and have the study's files.
   int num_workers() const;
 
-  /// Takes back what a tuner that was killed had leased, until lease_s have passed: a trial's
-  /// worker may still have it. To be called before the first step().
+  /// Restores a lease that the tuner's previous process had made: its worker may still train the
+  /// trial. The lease ends when that worker has not connected within lease_s. Call this before the
+  /// first step().
   void expect(const Trial& trial);
-  /// The worker that has a slot free, of several the one with most of them: what is given to
-  /// Tuner::next(). Nothing when all are busy.
+  /// The instance of the worker with the most free slots, for Tuner::next(). Nothing when no slot
+  /// is free.
   std::optional<std::string> free_worker() const;
-  /// Leases to that worker. `trial` as it is after its start was written.
+  /// Leases the trial to the worker with this instance. Call this after the start of the trial was
+  /// recorded: Trial::starts is the number of the lease.
   void lease(const std::string& worker, const Trial& trial, const Job& job);
 
-  /// Takes in what workers have said. Throws Error(kIo).
+  /// Handles the messages that have come, and workers that are gone. Does not wait. Returns the
+  /// leases that have ended. Throws Error(kIo).
   std::vector<Outcome> step();
-  /// Tells all workers that the study is over.
+  /// Tells all connected workers that the study is over, and closes their sessions.
   void finish();
 
  private:
@@ -68,23 +71,23 @@ class LeaseServer : private wire::SessionHandler {
   struct Letter {
     enum class Kind { kOpened, kReceived, kClosed } kind;
     wire::SessionId session;
-    std::string text;  // a frame; a name
+    std::string text;  // kReceived: the frame; kOpened: the peer's name
   };
   struct Worker {
     std::string name;
-    std::string peer;  // of its certificate
+    std::string peer;  // the name in its certificate
     int slots = 0;
     bool is_ready = false;
     std::optional<wire::SessionId> session;
-    Clock::time_point gone_since;  // without a session
+    Clock::time_point gone_since;  // while there is no session
   };
   struct Held {
     LeaseId id;
     Job job;
     std::int64_t reached = 0;
-    std::string worker;            // its instance
-    bool is_claimed = true;        // by the worker, since this process began
-    std::vector<FileEntry> files;  // of the trial's directory, once its process has ended
+    std::string worker;            // the worker's instance
+    bool is_claimed = true;        // false: from expect(), and no worker has reported it yet
+    std::vector<FileEntry> files;  // as the worker lists them when the trial's process has ended
     int code = 0;
     std::string line;
   };
@@ -121,8 +124,8 @@ class LeaseServer : private wire::SessionHandler {
   std::mutex mutex_;
   std::deque<Letter> letters_;
 
-  std::map<wire::SessionId, std::string> peers_;      // names in certificates
-  std::map<wire::SessionId, std::string> instances_;  // of sessions that have said hello
+  std::map<wire::SessionId, std::string> peers_;      // names in certificates, of open sessions
+  std::map<wire::SessionId, std::string> instances_;  // of sessions that have sent Hello
   std::map<std::string, Worker> workers_;             // by instance
   std::map<int, Held> held_;                          // by trial
 

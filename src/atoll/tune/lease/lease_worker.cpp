@@ -45,9 +45,9 @@ constexpr milliseconds kPoll{200};
 constexpr int kFarewellMs = 2000;
 constexpr std::size_t kInstanceDigits = 32;
 
-// The same for a worker that is started again in its directory, so that the tuner knows at once
-// that the trials of the process before are nobody's any more. Another one where the directory was
-// copied to.
+// The instance of the worker in `dir`. A worker that is started again there has the same instance,
+// so that the tuner knows at once that no process trains its earlier leases any more. A copy of the
+// directory gets another instance: host and path are compared.
 std::string instance_of(const fs::path& dir) {
   const fs::path path = dir / "worker.id";
   char host[HOST_NAME_MAX + 1] = {};
@@ -187,7 +187,7 @@ class WorkerMain {
     was_told_ = false;
   }
   void received(const Lease& lease) {
-    leased_.erase(lease.id.trial);  // an older lease of it does not count any more
+    leased_.erase(lease.id.trial);  // an older lease of the trial no longer counts
     log::info("trial {}, to step {}", lease.id.trial, lease.step);
     leased_.emplace(lease.id.trial, std::make_unique<LeasedTrial>(*study_, lease, transfer_, wake_,
                                                                   options_.program, threads_));

@@ -1,6 +1,6 @@
 #pragma once
 
-// A worker on another machine: trains trials that a tuner leases to it.
+// The worker: trains trials that a tuner on another machine leases to it.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,24 +9,25 @@
 
 namespace atl::tune {
 
-/// What `atoll tune work` was told.
+/// The options of `atoll tune work`.
 struct WorkOptions {
   std::string address;  ///< the tuner's, HOST:PORT
   std::filesystem::path dir;
-  std::string name;          ///< for people
-  int slots = 1;             ///< trials at once
-  std::int64_t threads = 0;  ///< of each; 0: its share of the CPUs
+  std::string name;          ///< shown to people
+  int slots = 1;             ///< how many trials are trained at once
+  std::int64_t threads = 0;  ///< of each trial; 0: the CPUs divided by `slots`
   std::optional<std::filesystem::path> identity;
   std::optional<std::filesystem::path> secret;
-  double patience_s = 600;  ///< without the tuner, until it gives up
-  std::string program;      ///< this one
+  double patience_s = 600;  ///< how long to retry while the tuner cannot be reached
+  std::string program;      ///< the path of this program, which trains the trials
   std::string version;
 };
 
-/// Works until the study is over, a signal comes, or the tuner was away for too long; returns the
-/// signal, or 0. `dir` is made, and keeps what trials wrote; everything else that they need comes
-/// from the tuner. Trials end with this process, however it ends. Throws Error(kUser) when the
-/// tuner refuses it, or `dir` is of another study or in use; Error(kPeer) when the tuner is gone.
+/// Trains leased trials until the study is over (returns 0) or a signal comes (returns the signal).
+/// Makes `dir` if needed, and keeps the files of the trials there; all that they need comes from
+/// the tuner. The processes of the trials end when this process ends, whatever the reason. Throws
+/// Error(kUser) when the tuner refuses this worker, or `dir` is in use or belongs to another study;
+/// Error(kPeer) when the tuner could not be reached for patience_s.
 int work(const WorkOptions& options);
 
 }  // namespace atl::tune

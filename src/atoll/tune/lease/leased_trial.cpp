@@ -21,7 +21,7 @@ namespace {
 constexpr std::chrono::milliseconds kPoll{200};
 
 void remove_empty(const fs::path& root) {
-  std::error_code ignored;  // those that are not empty stay
+  std::error_code ignored;  // an empty directory that stays does no harm
   std::vector<fs::path> directories;
   for (const fs::directory_entry& entry : entries_below(root)) {
     if (entry.is_directory(ignored)) directories.push_back(entry.path());
@@ -91,8 +91,8 @@ void LeasedTrial::run(const std::stop_token& stop) {
   }
 }
 
-// Makes the trial's directory what the tuner has, and no more: what was here may be of a lease
-// that no longer counted.
+// Makes the trial's directory equal to the tuner's: removes files that the tuner does not have,
+// which may be of an older lease, and fetches those that are missing.
 bool LeasedTrial::prepare(const std::stop_token& stop) {
   std::set<std::string> wanted;
   for (const FileEntry& file : lease_.files) wanted.insert(file.path);
@@ -140,7 +140,7 @@ void LeasedTrial::give_back(const std::stop_token& stop) {
     lock.unlock();
     const bool is_put = transfer_.put(back_list(lease_.id), files_, wanted, dir(), stop);
     lock.lock();
-    // A tuner that was started anew in between does not know of the files: it is told again.
+    // A tuner that was restarted meanwhile does not know the files: then Ended is sent again.
     if (state_ == State::kPutting) set(is_put ? State::kPut : State::kEnded);
   }
 }

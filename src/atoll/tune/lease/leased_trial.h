@@ -1,6 +1,6 @@
 #pragma once
 
-// A trial that a tuner has leased to this worker, with the thread that works on it.
+// A trial that the tuner has leased to this worker, with the thread that trains it.
 
 #include <condition_variable>
 #include <cstdint>
@@ -19,30 +19,33 @@
 
 namespace atl::tune {
 
-/// Fetches the trial's files, trains, and gives back what it has written, in a thread of its own.
-/// Destroying it stops that thread and the trial's process at once. Its functions are for any
-/// thread.
+/// Fetches the trial's files, trains the trial in a process, and sends the files that were written
+/// back to the tuner, all in a thread of its own. The destructor stops that thread and the process
+/// at once. All functions may be called from any thread.
 class LeasedTrial {
  public:
-  /// Begins. All references must outlive this; `wake` is woken when there is news or a failure.
+  /// Starts the thread. All references must outlive this. Calls wake.wake() when there is news or a
+  /// failure. `threads`: for the trial's process.
   LeasedTrial(const Study& study, Lease lease, FileTransfer& transfer, const WakeEvent& wake,
               const std::string& program, std::int64_t threads);
 
   const LeaseId& id() const { return lease_.id; }
-  /// What the tuner is to be told now, again after each new connection.
+  /// The message that the tuner must get in the present state, if any: Ended or Delivered.
   std::optional<LeaseMessage> news();
-  /// Whether there is something that was not said yet, and takes it as said.
+  /// Whether news() has changed since the last call; the caller must send news() then.
   bool take_news();
-  /// There is a new connection: the tuner may be another process, which knows of no file.
+  /// Tells this that the worker has connected again. The tuner may have been restarted and know no
+  /// files of the lease, so Ended becomes news again.
   void connected();
-  /// The tuner wants those of the files that Ended has named.
+  /// The tuner has asked for the files with these indices into Ended::files.
   void want(const std::vector<int>& files);
-  /// Ends it at once: the trial is another's now, or this process ends.
+  /// Asks the thread to kill the trial's process and end. Does not wait.
   void stop() { thread_.request_stop(); }
-  /// What went wrong here, for which the trial is not to blame.
+  /// The error that ended the thread, if any: of the worker, not of the trial's process.
   std::optional<Error> failure();
 
  private:
+  // kPutting: sends the files that the tuner wants. kPut: has sent them.
   enum class State { kWorking, kEnded, kPutting, kPut };
 
   void run(const std::stop_token& stop);

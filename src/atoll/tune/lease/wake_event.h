@@ -4,14 +4,14 @@
 
 namespace atl::tune {
 
-/// Ends the poll() of another thread.
+/// An eventfd with which a thread wakes another thread from poll().
 class WakeEvent {
  public:
   /// Throws Error(kIo).
   WakeEvent();
-  /// Readable from wake() on.
+  /// The descriptor to poll: readable from wake() until clear(). This object owns it.
   int fd() const { return fd_.get(); }
-  /// For any thread.
+  /// Makes fd() readable. For any thread.
   void wake() const;
   /// For the thread that polls: the next poll() waits again.
   void clear() const;
