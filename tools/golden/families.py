@@ -83,6 +83,41 @@ def configs():
             **SHAPE, num_key_value_heads=2, head_dim=12, tie_word_embeddings=True,
             moe_intermediate_size=20, num_experts=6, num_experts_per_tok=3, norm_topk_prob=False,
             mlp_only_layers=[0], router_aux_loss_coef=0.3),
+        # Four layers: the last does not rotate.
+        "smollm3": t.SmolLM3Config(**{**SHAPE, "num_hidden_layers": 4}, num_key_value_heads=2,
+                                   pad_token_id=None, rope_parameters=dict(
+                                       rope_type="default", rope_theta=5000.0)),
+        "phi3": t.Phi3Config(**SHAPE, num_key_value_heads=2, pad_token_id=None, sliding_window=7,
+                             resid_pdrop=0.0, embd_pdrop=0.0, attention_dropout=0.0),
+        # Phi-4-mini's: half of a head rotates, by the factors for short contexts.
+        "phi3_longrope": t.Phi3Config(
+            **{**SHAPE, "num_hidden_layers": 1, "max_position_embeddings": 128},
+            num_key_value_heads=2, pad_token_id=None, tie_word_embeddings=True,
+            original_max_position_embeddings=64,
+            rope_parameters=dict(rope_type="longrope", rope_theta=300.0, partial_rotary_factor=0.5,
+                                 short_factor=[1.0, 1.5], long_factor=[2.0, 4.0],
+                                 original_max_position_embeddings=64)),
+        "granite": t.GraniteConfig(
+            **SHAPE, num_key_value_heads=2, tie_word_embeddings=True, embedding_multiplier=6.0,
+            residual_multiplier=0.4, attention_multiplier=0.25, logits_scaling=2.0),
+        # Six layers: the last has no window. The window's rotations are not scaled.
+        "gemma3": t.Gemma3TextConfig(
+            **{**SHAPE, "num_hidden_layers": 6, "hidden_size": 16, "intermediate_size": 24,
+               "num_attention_heads": 2}, num_key_value_heads=1,
+            head_dim=8, sliding_window=6, query_pre_attn_scalar=12, pad_token_id=None,
+            rope_parameters=dict(
+                full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000.0),
+                sliding_attention=dict(rope_type="default", rope_theta=100.0))),
+        "glm4": t.Glm4Config(
+            **SHAPE, num_key_value_heads=2, head_dim=8, attention_bias=True, pad_token_id=None,
+            tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="default", rope_theta=300.0,
+                                 partial_rotary_factor=0.5)),
+        # The slow half of the frequencies is divided, one lies on the ramp.
+        "llama_yarn": t.LlamaConfig(
+            **{**SHAPE, "num_hidden_layers": 1}, num_key_value_heads=2, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=4.0,
+                                 original_max_position_embeddings=16)),
     }
 
 
@@ -215,7 +250,7 @@ def write_family(name, config, seed):
     with torch.no_grad():
         expected["greedy"] = greedy_continuation(model, tokens[0, 0])
         expected["packed_logits"] = packed_logits(model, tokens[0, 0])
-    if hasattr(model, "model"):
+    if hasattr(model, "model") and hasattr(model.model.rotary_emb, "inv_freq"):
         expected["inv_freq"] = model.model.rotary_emb.inv_freq.clone()
     expected["losses"] = losses_of_steps(model, tokens, targets)
     save(directory / "expected.safetensors", expected)
@@ -262,7 +297,13 @@ def write_lora(name, base, targets_of_lora, seed, transposed=False):
     print("lora", name, "loss", loss.item(), len(saved), "tensors")
 
 
-def write():
+def write(names):
+    if names:  # these alone; the others stay as they are
+        for seed, (name, config) in enumerate(configs().items()):
+            if name in names:
+                shutil.rmtree(ROOT / "families" / name, ignore_errors=True)
+                write_family(name, config, seed + 1)
+        return
     for folder in ("families", "lora"):
         shutil.rmtree(ROOT / folder, ignore_errors=True)
     for seed, (name, config) in enumerate(configs().items()):
@@ -297,7 +338,7 @@ def check(directory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("write")
+    commands.add_parser("write").add_argument("names", nargs="*", metavar="NAME")
     commands.add_parser("check").add_argument("directory")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -305,7 +346,7 @@ def main():
     torch.manual_seed(0)
     np.random.seed(0)
     if arguments.command == "write":
-        write()
+        write(arguments.names)
     else:
         check(arguments.directory)
 

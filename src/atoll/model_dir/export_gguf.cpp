@@ -33,17 +33,20 @@ ckpt::FloatRows rows_of(const ckpt::SafetensorsFile& file, const std::string& na
   return rows;
 }
 
-ckpt::FloatRows to_gguf_order(ckpt::FloatRows rows, ckpt::GgufOrder order, std::int64_t head_dim) {
+ckpt::FloatRows to_gguf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int64_t head_dim) {
   switch (order) {
-    case ckpt::GgufOrder::kTransposed:
+    case nn::GgufOrder::kTransposed:
       return ckpt::transpose_rows(std::move(rows));
-    case ckpt::GgufOrder::kQueryRotary:
-    case ckpt::GgufOrder::kKeyRotary:
+    case nn::GgufOrder::kQueryRotary:
+    case nn::GgufOrder::kKeyRotary:
       return ckpt::reorder_rows(
           std::move(rows), [head_dim](std::int64_t row) { return ckpt::hf_row(row, head_dim); });
-    default:
-      return rows;
+    case nn::GgufOrder::kPlusOne:
+      return ckpt::add_to_rows(std::move(rows), 1);
+    case nn::GgufOrder::kSame:
+      break;
   }
+  return rows;
 }
 
 ckpt::GgmlType plain_type(Dtype dtype) {
@@ -65,22 +68,15 @@ std::uint32_t file_type(ckpt::GgmlType type) {
   }
 }
 
-// A base model's names lack the first part: "wte.weight" for "transformer.wte.weight".
-std::optional<ckpt::GgufName> gguf_name(const std::string& architecture, const std::string& name) {
-  if (auto found = ckpt::from_hf_name(architecture, name)) return found;
-  return ckpt::from_hf_name(architecture,
-                            (architecture == "gpt2" ? "transformer." : "model.") + name);
-}
-
 std::vector<ckpt::GgufSource> sources_of(const ckpt::HfDirectory& directory,
                                          const ckpt::GgufModel& model, ckpt::GgmlType type) {
   std::vector<ckpt::GgufSource> sources;
   for (const std::string& name : directory.tensor_names()) {
-    const auto found = gguf_name(model.shape.architecture, name);
+    const auto found = ckpt::from_hf_name(*model.shape.form, name);
     if (ckpt::is_buffer(name) && (!found || found->hf != name)) continue;
     if (!found) {
       throw user_error("{}: tensor \"{}\" has no place in llama.cpp's {}; export as hf",
-                       directory.path().string(), name, model.shape.architecture);
+                       directory.path().string(), name, model.shape.form->architecture);
     }
     if (found->gguf == "output.weight" && model.is_tied) continue;
     const ckpt::SafetensorsFile& file = directory.file_of(name);

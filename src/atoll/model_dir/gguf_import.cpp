@@ -32,17 +32,20 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("({})", fmt::join(shape, ", "));
 }
 
-ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, ckpt::GgufOrder order, std::int64_t head_dim) {
+ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int64_t head_dim) {
   switch (order) {
-    case ckpt::GgufOrder::kTransposed:
+    case nn::GgufOrder::kTransposed:
       return ckpt::transpose_rows(std::move(rows));
-    case ckpt::GgufOrder::kQueryRotary:
-    case ckpt::GgufOrder::kKeyRotary:
+    case nn::GgufOrder::kQueryRotary:
+    case nn::GgufOrder::kKeyRotary:
       return ckpt::reorder_rows(
           std::move(rows), [head_dim](std::int64_t row) { return ckpt::gguf_row(row, head_dim); });
-    default:
-      return rows;
+    case nn::GgufOrder::kPlusOne:
+      return ckpt::add_to_rows(std::move(rows), -1);
+    case nn::GgufOrder::kSame:
+      break;
   }
+  return rows;
 }
 
 std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dtype) {
@@ -50,17 +53,17 @@ std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dty
   std::vector<ckpt::TensorSource> sources;
   for (const ckpt::GgufTensor& tensor : file.tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;  // config.json says it
-    const auto name = ckpt::from_gguf_name(shape.architecture, tensor.name);
+    const auto name = ckpt::from_gguf_name(*shape.form, tensor.name);
     if (!name) {
       throw user_error("{}: no parameter of a {} model is called {}", file.path().string(),
-                       shape.architecture, tensor.name);
+                       shape.form->architecture, tensor.name);
     }
-    if (name->order == ckpt::GgufOrder::kTransposed && tensor.shape.size() != 2) {
+    if (name->order == nn::GgufOrder::kTransposed && tensor.shape.size() != 2) {
       throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix",
                           file.path().string(), tensor.name, shape_text(tensor.shape));
     }
     const bool is_rotary =
-        name->order == ckpt::GgufOrder::kQueryRotary || name->order == ckpt::GgufOrder::kKeyRotary;
+        name->order == nn::GgufOrder::kQueryRotary || name->order == nn::GgufOrder::kKeyRotary;
     if (is_rotary && tensor.shape.front() % shape.head_dim != 0) {
       throw damaged_error("{}: tensor \"{}\" has {} rows, not whole heads of {}",
                           file.path().string(), tensor.name, tensor.shape.front(), shape.head_dim);

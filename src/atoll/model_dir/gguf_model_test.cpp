@@ -101,8 +101,43 @@ class GgufModelTest : public ::testing::Test, public nn::ParamVisitor {
   int count_ = 0;
 };
 
+// What no other family has comes back, too.
+const char* const kOthers[] = {
+    R"({"model_type": "smollm3", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
+        "max_position_embeddings": 64, "no_rope_layers": [1, 1, 1, 0], "rope_theta": 5000.0,
+        "tie_word_embeddings": true})",
+    R"({"model_type": "phi3", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
+        "max_position_embeddings": 64, "partial_rotary_factor": 0.5, "sliding_window": null,
+        "rope_theta": 5000.0, "tie_word_embeddings": false})",
+    R"({"model_type": "granite", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
+        "max_position_embeddings": 64, "embedding_multiplier": 12.0, "residual_multiplier": 0.25,
+        "attention_multiplier": 0.125, "logits_scaling": 8.0, "tie_word_embeddings": true})",
+    R"({"model_type": "glm4", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "attention_bias": true,
+        "intermediate_size": 32, "max_position_embeddings": 64, "partial_rotary_factor": 0.5,
+        "tie_word_embeddings": false})",
+    R"({"model_type": "gemma3_text", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 7,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "query_pre_attn_scalar": 16, "intermediate_size": 32, "max_position_embeddings": 64,
+        "sliding_window": 24, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+        "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention",
+                        "sliding_attention", "sliding_attention", "full_attention",
+                        "sliding_attention"],
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "tie_word_embeddings": true})",
+    R"({"model_type": "llama", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
+        "max_position_embeddings": 256, "tie_word_embeddings": true,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "attention_factor": 1.138629436111989, "truncate": true,
+                         "original_max_position_embeddings": 64}})"};
+
 TEST_F(GgufModelTest, WhatIsExportedComesBack) {
-  for (const char* config : {kLlama, kGpt2}) {
+  std::vector<const char*> configs = {kLlama, kGpt2};
+  configs.insert(configs.end(), std::begin(kOthers), std::end(kOthers));
+  for (const char* config : configs) {
     write_model(config, Dtype::kF16);
     export_gguf(directory_ / "in", directory_ / "m.gguf", {});
     import_gguf(directory_ / "m.gguf", directory_ / "back", Dtype::kF32);
@@ -244,6 +279,25 @@ std::string import_of(const fs::path& path, const std::function<void(ckpt::GgufF
   return "imported";
 }
 
+// What llama.cpp would compute otherwise is not written.
+TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
+  const std::tuple<const char*, const char*, json> refusals[] = {
+      {kOthers[0], "no_rope_layers", {1, 0, 1, 0}},
+      {kOthers[4], "rope_local_base_freq", 5000.0},
+      {kOthers[4], "query_pre_attn_scalar", 20},
+      {kOthers[4], "layer_types", std::vector<std::string>(7, "sliding_attention")},
+  };
+  for (const auto& [config, field, value] : refusals) {
+    write_model(config);
+    edit("config.json", [&](json& content) { content[field] = value; });
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("config.json"), HasSubstr(field), HasSubstr("as hf")));
+    fs::remove_all(directory_ / "in");
+  }
+  write_model(kOthers[5]);
+  edit("config.json", [](json& content) { content["rope_scaling"]["beta_fast"] = 16; });
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("yarn"), HasSubstr("export as hf")));
+}
+
 TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
   write_model(kLlama);
   ASSERT_EQ(refusal(), "exported");
@@ -257,7 +311,7 @@ TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(with("llama.logit_scale", 2.0F), HasSubstr("\"llama.logit_scale\""));
   EXPECT_THAT(with("llama.expert_count", std::uint32_t{8}), HasSubstr("mixture of experts"));
   EXPECT_THAT(with("llama.rope.dimension_count", std::uint32_t{4}), HasSubstr("dimension_count"));
-  EXPECT_THAT(with("llama.rope.scaling.type", std::string("yarn")), HasSubstr("yarn"));
+  EXPECT_THAT(with("llama.rope.scaling.type", std::string("longrope")), HasSubstr("longrope"));
   EXPECT_THAT(with("llama.rope.freq_base", std::numeric_limits<float>::infinity()),
               AllOf(HasSubstr("\"llama.rope.freq_base\""), HasSubstr("inf")));
   EXPECT_THAT(with("llama.attention.sliding_window", std::uint32_t{8}), HasSubstr("window"));
@@ -385,22 +439,25 @@ TEST(GgufPreTokenizers, EveryNameGoesBothWays) {
 }
 
 TEST(GgufNames, BothWaysAndNoOthers) {
+  const auto form = [](const char* family) -> const nn::GgufForm& {
+    return nn::find_family(family, "a test").gguf;
+  };
   for (const char* architecture : {"llama", "qwen2", "qwen3", "gpt2"}) {
     for (const char* name : {"token_embd.weight", "blk.10.attn_output.weight",
                              "blk.0.ffn_down.weight", "output_norm.weight"}) {
-      const auto found = ckpt::from_gguf_name(architecture, name);
+      const auto found = ckpt::from_gguf_name(form(architecture), name);
       ASSERT_TRUE(found) << architecture << ' ' << name;
-      EXPECT_EQ(ckpt::from_hf_name(architecture, found->hf)->gguf, name);
+      EXPECT_EQ(ckpt::from_hf_name(form(architecture), found->hf)->gguf, name);
     }
     for (const char* name : {"blk..attn_q.weight", "blk.01.attn_q.weight", "blk.x.ffn_up.weight",
                              "attn_q.weight", "blk.0.token_embd.weight", "output", "",
                              "blk.0.ffn_gate_inp.weight", "blk.9999999.attn_norm.weight"}) {
-      EXPECT_FALSE(ckpt::from_gguf_name(architecture, name)) << architecture << ' ' << name;
+      EXPECT_FALSE(ckpt::from_gguf_name(form(architecture), name)) << architecture << ' ' << name;
     }
   }
-  EXPECT_EQ(ckpt::from_gguf_name("llama", "blk.3.attn_k.bias")->hf,
+  EXPECT_EQ(ckpt::from_gguf_name(form("llama"), "blk.3.attn_k.bias")->hf,
             "model.layers.3.self_attn.k_proj.bias");
-  EXPECT_FALSE(ckpt::from_gguf_name("qwen3", "blk.3.attn_k.bias"));
+  EXPECT_FALSE(ckpt::from_gguf_name(form("qwen3"), "blk.3.attn_k.bias"));
 }
 
 TEST(GgufRows, RotaryRowsArePairsInGguf) {

@@ -75,7 +75,7 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
   const Tensor projected = has_qk_norm() ? pass.kept[kProjected] : qkv;
   qkv_.forward(run, {.x = pass.x, .y = projected});
   if (has_qk_norm()) {
-    ops::qk_norm_forward(run, options_.heads, options_.qk_norm_eps, projected, q_norm_.value,
+    ops::qk_norm_forward(run, options_.heads, options_.qk_norm, projected, q_norm_.value,
                          k_norm_.value, qkv, pass.kept[kRstd]);
   }
   const Tensor positions = row_positions(pass);
@@ -103,8 +103,8 @@ void SelfAttention::backward_input(Run& run, const Pass& pass) {
                   dattended, dqkv);
   rotate(inner, row_positions(pass), /*inverse=*/true, dqkv);
   if (has_qk_norm()) {
-    ops::qk_norm_backward(inner, heads, pass.kept[kProjected], q_norm_.value, k_norm_.value,
-                          pass.kept[kRstd], dqkv, dqkv, pass.owed[kDnorms]);
+    ops::qk_norm_backward(inner, heads, options_.qk_norm, pass.kept[kProjected], q_norm_.value,
+                          k_norm_.value, pass.kept[kRstd], dqkv, dqkv, pass.owed[kDnorms]);
   }
   qkv_.backward_input(inner, {.dx = pass.dx, .dy = dqkv});
 }

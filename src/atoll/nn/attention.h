@@ -4,7 +4,7 @@
 
 #include "atoll/nn/attention_core.h"
 #include "atoll/nn/linear.h"
-#include "atoll/ops/rope/rope.h"
+#include "atoll/ops/norm/norm.h"
 
 namespace atl::nn {
 
@@ -19,9 +19,9 @@ class SelfAttention final : public Layer {
     double softcap = 0;                    ///< see ops::AttentionScores; 0: none
     const Constant* rope_table = nullptr;  ///< (P, R), see ops::rope; null: no rotation
     ops::RotaryPairs rotary_pairs = ops::RotaryPairs::kHalves;
-    int index = 0;              ///< which pair of KvCache tensors is this layer's
-    std::int64_t window = 0;    ///< see ops::AttentionMask; 0: none
-    double qk_norm_eps = 1e-6;  ///< see ops::qk_norm_forward
+    int index = 0;                 ///< which pair of KvCache tensors is this layer's
+    std::int64_t window = 0;       ///< see ops::AttentionMask; 0: none
+    ops::RmsScale qk_norm = 1e-6;  ///< see ops::qk_norm_forward
   };
   /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C. q_norm, k_norm: (head_dim), the
   /// scales of each query and key head's RMSNorm; empty names mean no such norm. `core` null: this

@@ -50,7 +50,7 @@ struct Attention {
                                .rope_table = variant.rotated > 0 ? table.get() : nullptr,
                                .rotary_pairs = variant.pairs,
                                .window = variant.window,
-                               .qk_norm_eps = 1e-3},
+                               .qk_norm = 1e-3},
         make_linear(kDouble, {{"qkv", kHeads.qkv_width()}}, 8, 0.1, variant.bias),
         make_linear(kDouble, {{"out", 8}}, kHeads.query_width(), 0.1, variant.bias), norm("q_norm"),
         norm("k_norm"));

@@ -13,6 +13,7 @@
 #include "atoll/nn/models/rope.h"
 #include "atoll/nn/norm.h"
 #include "atoll/nn/recompute.h"
+#include "atoll/nn/scale.h"
 #include "atoll/nn/sequential.h"
 #include "atoll/nn/testing.h"
 
@@ -51,15 +52,27 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
   expect_gradients(*rms_norm());
 }
 
+TEST(RmsNorm, GradientsMatchFiniteDifferencesWithAnOffset) {
+  RmsNorm norm(ops::RmsScale(1e-5, 1), make_param("w", {kDouble, {8}}, Init::normal(0.3), false));
+  expect_gradients(norm);
+}
+
+TEST(Scale, GradientsMatchFiniteDifferences) {
+  Scale scale(0.3);
+  expect_gradients(scale);
+}
+
 TEST(LayerNorm, GradientsMatchFiniteDifferences) {
   LayerNorm norm(1e-5, make_param("w", {kDouble, {8}}, Init::one(), false),
                  make_param("b", {kDouble, {8}}, Init::zero(), false));
   expect_gradients(norm);
 }
 
-TEST(SwigluMlp, GradientsMatchFiniteDifferences) {
-  SwigluMlp mlp(linear(8, 12), linear(6, 8));
-  expect_gradients(mlp);
+TEST(GluMlp, GradientsMatchFiniteDifferences) {
+  for (const Glu kind : {Glu::kSwiglu, Glu::kGegluTanh, Glu::kGegluErf}) {
+    GluMlp mlp(kind, linear(8, 12), linear(6, 8));
+    expect_gradients(mlp);
+  }
 }
 
 TEST(GeluMlp, GradientsMatchFiniteDifferences) {
@@ -86,9 +99,9 @@ void expect_keeping_changes_no_bit(Make&& make) {
   }
 }
 
-TEST(SwigluMlp, MayKeepItsActivation) {
+TEST(GluMlp, MayKeepItsActivation) {
   expect_keeping_changes_no_bit([](bool keep_all) {
-    return std::make_unique<SwigluMlp>(linear(8, 12), linear(6, 8), keep_all);
+    return std::make_unique<GluMlp>(Glu::kSwiglu, linear(8, 12), linear(6, 8), keep_all);
   });
 }
 
@@ -149,7 +162,7 @@ std::unique_ptr<Layer> block() {
   std::vector<std::unique_ptr<Layer>> layers;
   layers.push_back(make_residual(rms_norm(), attention(nullptr), options, 1));
   layers.push_back(make_residual(
-      rms_norm(), std::make_unique<SwigluMlp>(linear(8, 12), linear(6, 8)), options, 2));
+      rms_norm(), std::make_unique<GluMlp>(Glu::kSwiglu, linear(8, 12), linear(6, 8)), options, 2));
   return std::make_unique<Sequential>(std::move(layers));
 }
 
@@ -165,7 +178,8 @@ TEST(Residual, GradientsMatchFiniteDifferencesWhoeverAdds) {
     const auto attending = make_residual(rms_norm(), attention(nullptr), options, 1);
     expect_gradients(*attending);
     const auto gated = make_residual(
-        rms_norm(), std::make_unique<SwigluMlp>(linear(8, 12), linear(6, 8)), options, 2);
+        rms_norm(), std::make_unique<GluMlp>(Glu::kSwiglu, linear(8, 12), linear(6, 8)), options,
+        2);
     expect_gradients(*gated);
   }
 }

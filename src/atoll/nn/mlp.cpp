@@ -52,34 +52,40 @@ Tensor activation_again(const Pass& pass, bool keep_all) {
 
 }  // namespace
 
-Footprint SwigluMlp::plan(Spec x) const {
+Footprint GluMlp::plan(Spec x) const {
   return mlp_footprint(gate_up_, down_, x, gate_up_.plan(x).y.shape.dim(-1) / 2, keep_all_);
 }
 
-void SwigluMlp::forward(Run& run, const Pass& pass) {
+void GluMlp::forward(Run& run, const Pass& pass) {
   const Tensor gate_up = pass.kept[kHidden];
   Run inner = run;
   const Tensor h = take_activation(inner, pass, keep_all_, gate_up.dim(-1) / 2);
   gate_up_.forward(inner, {.x = pass.x, .y = gate_up});
-  ops::swiglu_forward(inner, gate_up, h);
+  if (kind_ == Glu::kSwiglu)
+    ops::swiglu_forward(inner, gate_up, h);
+  else
+    ops::geglu_forward(inner, gelu(), gate_up, h);
   down_.forward(inner, {.x = h, .y = pass.y, .residual = pass.residual});
 }
 
-void SwigluMlp::backward_input(Run& run, const Pass& pass) {
+void GluMlp::backward_input(Run& run, const Pass& pass) {
   Run inner = run;
   const Tensor dh = inner.take_scratch(activation(pass, keep_all_).spec());
   down_.backward_input(inner, {.dx = dh, .dy = pass.dy});
-  ops::swiglu_backward(inner, pass.kept[kHidden], dh, pass.owed[kDhidden],
-                       activation_again(pass, keep_all_));
+  const Tensor again = activation_again(pass, keep_all_);
+  if (kind_ == Glu::kSwiglu)
+    ops::swiglu_backward(inner, pass.kept[kHidden], dh, pass.owed[kDhidden], again);
+  else
+    ops::geglu_backward(inner, gelu(), pass.kept[kHidden], dh, pass.owed[kDhidden], again);
   gate_up_.backward_input(inner, {.dx = pass.dx, .dy = pass.owed[kDhidden]});
 }
 
-void SwigluMlp::backward_weight(Run& run, const Pass& pass) {
+void GluMlp::backward_weight(Run& run, const Pass& pass) {
   gate_up_.backward_weight(run, {.x = pass.x, .dy = pass.owed[kDhidden]});
   down_.backward_weight(run, {.x = activation(pass, keep_all_), .dy = pass.dy});
 }
 
-void SwigluMlp::visit(ParamVisitor& visitor) {
+void GluMlp::visit(ParamVisitor& visitor) {
   gate_up_.visit(visitor);
   down_.visit(visitor);
 }

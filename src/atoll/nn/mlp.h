@@ -5,12 +5,15 @@
 
 namespace atl::nn {
 
-/// y = down(silu(gate(x)) * up(x)), gate and up fused into one product.  x, y: (..., C).
-class SwigluMlp final : public Layer {
+/// What the gate goes through: SiLU, or a GELU (Shazeer 2020).
+enum class Glu { kSwiglu, kGegluTanh, kGegluErf };
+
+/// y = down(act(gate(x)) * up(x)), gate and up fused into one product.  x, y: (..., C).
+class GluMlp final : public Layer {
  public:
   /// gate_up: C -> 2F, down: F -> C. `keep_all`: the activation is kept rather than made again.
-  SwigluMlp(Linear gate_up, Linear down, bool keep_all = false)
-      : gate_up_(std::move(gate_up)), down_(std::move(down)), keep_all_(keep_all) {}
+  GluMlp(Glu kind, Linear gate_up, Linear down, bool keep_all = false)
+      : kind_(kind), gate_up_(std::move(gate_up)), down_(std::move(down)), keep_all_(keep_all) {}
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -19,6 +22,9 @@ class SwigluMlp final : public Layer {
   void visit(ParamVisitor& visitor) override;
 
  private:
+  ops::Gelu gelu() const { return kind_ == Glu::kGegluErf ? ops::Gelu::kErf : ops::Gelu::kTanh; }
+
+  Glu kind_;
   Linear gate_up_;
   Linear down_;
   bool keep_all_;
@@ -27,7 +33,7 @@ class SwigluMlp final : public Layer {
 /// y = out(gelu(in(x))), GPT-2's.  x, y: (..., C).
 class GeluMlp final : public Layer {
  public:
-  /// in: C -> F, out: F -> C. `keep_all` as for SwigluMlp.
+  /// in: C -> F, out: F -> C. `keep_all` as for GluMlp.
   GeluMlp(ops::Gelu kind, Linear in, Linear out, bool keep_all = false)
       : kind_(kind), in_(std::move(in)), out_(std::move(out)), keep_all_(keep_all) {}
 

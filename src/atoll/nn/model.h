@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,8 +19,10 @@ namespace atl::nn {
 struct RopeScaling {
   enum class Kind {
     kNone,
-    kLinear,  ///< all are divided by `factor` (Chen et al. 2023, "position interpolation")
-    kLlama3,  ///< slow ones are divided, fast ones stay, between them a blend (Llama 3.1)
+    kLinear,    ///< all are divided by `factor` (Chen et al. 2023, "position interpolation")
+    kLlama3,    ///< slow ones are divided, fast ones stay, between them a blend (Llama 3.1)
+    kYarn,      ///< the same with bounds in turns over the original context (Peng et al. 2023)
+    kLongrope,  ///< each is divided by a number of its own (Ding et al. 2024)
   };
   Kind kind = Kind::kNone;
   double factor = 1;
@@ -27,7 +30,19 @@ struct RopeScaling {
   // original_max_positions / high_freq_factor.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
+  /// Of all but kLinear: the positions that the model was first trained on.
   std::int64_t original_max_positions = 0;
+  /// Multiplies cosines and sines, so that scores grow by its square.
+  double attention_factor = 1;
+  // Of kYarn: frequencies that turn more often than beta_fast over original_max_positions stay,
+  // those that turn less often than beta_slow are divided by `factor`. `truncate`: the bounds are
+  // whole indices of frequencies.
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncate = true;
+  // Of kLongrope, head_dim / 2 each: for contexts up to original_max_positions, and longer ones.
+  std::vector<double> short_factors;
+  std::vector<double> long_factors;
 };
 
 /// The experts that stand in for a block's MLP, of which each token goes through a few.
@@ -60,6 +75,12 @@ struct ModelConfig {
   std::int64_t max_positions = 0;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
+  /// Elements of a head that rotate, the first; 0: all, as the family says or as is its habit.
+  std::int64_t rotary_dim = 0;
+  /// rope_theta of layers with a window, which have no scaling; 0: they are as the others.
+  double local_rope_theta = 0;
+  /// Which layers do not rotate; empty: none.
+  std::vector<bool> unrotated_layers;
   /// Keys that a query of a windowed layer sees, its own included; 0: no layer has a window.
   std::int64_t sliding_window = 0;
   /// Which layers have the window; empty: all of them.
@@ -73,11 +94,24 @@ struct ModelConfig {
   bool mlp_bias = false;
   ExpertShape experts;
   std::string activation;
-  std::int64_t bos_token = -1;  ///< -1: the model has none
+  double embedding_scale = 1;    ///< multiplies what the embedding gives
+  double residual_scale = 1;     ///< multiplies what a branch adds to the residual stream
+  double attention_scale = 0;    ///< multiplies scores; 0: 1 / sqrt(head_dim)
+  double logits_scale = 1;       ///< multiplies logits
+  double attention_softcap = 0;  ///< c: scores become c tanh(score / c); 0: they stay
+  double logits_softcap = 0;     ///< likewise of logits
+  std::int64_t bos_token = -1;   ///< -1: the model has none
   std::int64_t eos_token = -1;
   /// The config.json this came from, to be written back as it was; empty for a new model.
   std::string source_json;
 
+  double score_scale() const {
+    return attention_scale != 0 ? attention_scale
+                                : 1.0 / std::sqrt(static_cast<double>(heads.head_dim));
+  }
+  bool rotates(std::int64_t layer) const {
+    return unrotated_layers.empty() || !unrotated_layers[static_cast<std::size_t>(layer)];
+  }
   /// The window of layer `layer`; 0: it sees everything before.
   std::int64_t window(std::int64_t layer) const {
     if (windowed_layers.empty()) return sliding_window;

@@ -33,12 +33,12 @@ Footprint RmsNorm::plan(Spec x) const {
 }
 
 void RmsNorm::forward(Run& run, const Pass& pass) {
-  ops::rms_norm_forward(run, eps_, pass.x, weight_.value, pass.y, pass.kept[0]);
+  ops::rms_norm_forward(run, scale_, pass.x, weight_.value, pass.y, pass.kept[0]);
 }
 
 void RmsNorm::backward_input(Run& run, const Pass& pass) {
-  ops::rms_norm_backward(run, pass.x, weight_.value, pass.kept[0], pass.dy, pass.dresidual, pass.dx,
-                         owed_sums(weight_, pass));
+  ops::rms_norm_backward(run, scale_, pass.x, weight_.value, pass.kept[0], pass.dy, pass.dresidual,
+                         pass.dx, owed_sums(weight_, pass));
 }
 
 void RmsNorm::backward_weight(Run& run, const Pass& pass) {

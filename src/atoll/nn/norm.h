@@ -1,6 +1,7 @@
 #pragma once
 
 #include "atoll/nn/layer.h"
+#include "atoll/ops/norm/norm.h"
 
 namespace atl::nn {
 
@@ -8,7 +9,7 @@ namespace atl::nn {
 class RmsNorm final : public Layer {
  public:
   /// weight: (C).
-  RmsNorm(double eps, Param weight) : eps_(eps), weight_(std::move(weight)) {}
+  RmsNorm(ops::RmsScale scale, Param weight) : scale_(scale), weight_(std::move(weight)) {}
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -17,7 +18,7 @@ class RmsNorm final : public Layer {
   void visit(ParamVisitor& visitor) override { visitor.param(weight_); }
 
  private:
-  double eps_;
+  ops::RmsScale scale_;
   Param weight_;
 };
 

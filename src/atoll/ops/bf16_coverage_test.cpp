@@ -78,6 +78,10 @@ struct Operands {
 
 void add_layer_calls(Operands& o, Calls& calls) {
   calls["swiglu_forward"] = [&](TestRun& run) { swiglu_forward(run, o.twice, o.y); };
+  calls["geglu_forward"] = [&](TestRun& run) { geglu_forward(run, Gelu::kTanh, o.twice, o.y); };
+  calls["geglu_backward"] = [&](TestRun& run) {
+    geglu_backward(run, Gelu::kTanh, o.twice, o.dy, o.twice, o.y);
+  };
   calls["swiglu_backward"] = [&](TestRun& run) {
     swiglu_backward(run, o.twice, o.dy, o.twice, o.y);
   };
@@ -87,7 +91,7 @@ void add_layer_calls(Operands& o, Calls& calls) {
     rms_norm_forward(run, 1e-5, o.x, o.vector, o.y, o.rstd);
   };
   calls["rms_norm_backward"] = [&](TestRun& run) {
-    rms_norm_backward(run, o.x, o.vector, o.rstd, o.dy, o.past, o.dx, o.column_sums);
+    rms_norm_backward(run, 1e-5, o.x, o.vector, o.rstd, o.dy, o.past, o.dx, o.column_sums);
   };
   calls["layer_norm_forward"] = [&](TestRun& run) {
     layer_norm_forward(run, 1e-5, o.x, o.vector, o.bias, o.y, o.mean, o.rstd);
@@ -99,7 +103,7 @@ void add_layer_calls(Operands& o, Calls& calls) {
     qk_norm_forward(run, o.heads, 1e-5, o.qkv, o.head_weight, o.head_weight, o.dqkv, o.head_rstd);
   };
   calls["qk_norm_backward"] = [&](TestRun& run) {
-    qk_norm_backward(run, o.heads, o.qkv, o.head_weight, o.head_weight, o.head_rstd, o.twice,
+    qk_norm_backward(run, o.heads, 1e-5, o.qkv, o.head_weight, o.head_weight, o.head_rstd, o.twice,
                      o.dqkv, o.dheads);
   };
   calls["rope"] = [&](TestRun& run) { rope(run, o.heads, o.angles, {}, false, o.qkv); };
@@ -162,6 +166,7 @@ void add_other_calls(Operands& o, Calls& calls) {
                             o.dtable);
   };
   calls["add"] = [&](TestRun& run) { add(run, o.x, o.dy, o.y); };
+  calls["scale"] = [&](TestRun& run) { scale(run, 0.5, o.x, o.y); };
   calls["copy"] = [&](TestRun& run) { copy(run, o.x, o.y); };
   calls["copy_blocks"] = [&](TestRun& run) {
     copy_blocks(run, {2, 3}, 4, o.x, {0, 12, 4}, o.y, {0, 4, 8});

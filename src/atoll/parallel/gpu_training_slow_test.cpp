@@ -31,7 +31,14 @@ nn::ModelConfig tiny_model(const std::string& family, std::int64_t head_dim) {
   config.intermediate_size = 40;
   config.max_positions = 32;
   config.initializer_range = 0.2;
-  config.qk_norm = family == "qwen3" || family == "qwen3_moe";
+  config.qk_norm = family == "qwen3" || family == "qwen3_moe" || family == "gemma3_text";
+  if (family == "glm4") config.rotary_dim = 4;
+  if (family == "gemma3_text") {
+    config.embedding_scale = 2;
+    config.local_rope_theta = 100;
+    config.sliding_window = 5;
+    config.windowed_layers = {true, false};
+  }
   if (family == "mixtral" || family == "qwen3_moe") {
     // A plain MLP in one block of qwen3_moe, whose weights are not divided by their sum.
     const bool is_mixtral = family == "mixtral";
@@ -178,7 +185,8 @@ std::string name_of(const testing::TestParamInfo<const char*>& info) {
 // Tests whose name begins with Nightly are left to ./dev nightly.
 class GpuTraining : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Families, GpuTraining,
-                         testing::Values("llama", "gpt2", "qwen3", "mixtral", "qwen3_moe"),
+                         testing::Values("llama", "gpt2", "qwen3", "mixtral", "qwen3_moe", "glm4",
+                                         "gemma3_text"),
                          name_of);
 
 TEST_P(GpuTraining, StepsInF32GoAsOnTheCpu) {

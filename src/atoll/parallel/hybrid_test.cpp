@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "atoll/nn/models/family.h"
 #include "atoll/parallel/draw_testing.h"
 
 namespace atl::parallel {
@@ -82,6 +83,32 @@ TEST(Hybrid, RanksShareSequences) {
         SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
         expect_close(train(task, layout), expected);
       }
+    }
+  }
+}
+
+// What these have beside Llama's form: norms behind branches, fused matrices, scales, layers
+// without rotation, and windows with a rotation of their own.
+TEST(Hybrid, FamiliesOfOtherFormsGiveWhatOneRankGives) {
+  for (const char* family : {"smollm3", "phi3", "granite", "glm4", "gemma3_text"}) {
+    nn::ModelConfig model = small_model(family, 4, 2);
+    model.embedding_scale = 3;
+    model.residual_scale = 0.5;
+    model.attention_scale = 0.3;
+    model.logits_scale = 0.7;
+    if (std::string_view(family) == "gemma3_text") {
+      model.sliding_window = 5;
+      for (int i = 0; i < model.num_layers; ++i) model.windowed_layers.push_back(i % 2 == 0);
+    }
+    // Through config.json, which has of these what the family has.
+    const Task task = {.model = nn::parse_config(nn::config_json(model), "a test"), .length = 12};
+    const Outcome expected = train(task, {});
+    for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2}, Layout{.context = 2},
+                                 Layout{.context = 2, .attention = kRing},
+                                 Layout{.tensor = 2, .shard = 2, .zero = Zero::kParameters},
+                                 Layout{.tensor = 2, .pipeline = 2, .context = 2}}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
+      expect_close(train(task, layout), expected);
     }
   }
 }

@@ -84,6 +84,7 @@ class Cases {
 
   void add_activation(const nn::Family& family, std::int64_t inner) {
     if (family.activation == "swiglu") return add_swiglu("swiglu", tokens_, inner);
+    if (family.activation == "geglu") return add_geglu(inner);
     if (family.activation == "gelu") return add_gelu(inner);
     refuse(family, "activation", family.activation);
   }
@@ -233,6 +234,21 @@ class Cases {
     });
   }
 
+  void add_geglu(std::int64_t inner) {
+    const Spec both = stored({tokens_, 2 * inner}), one = stored({tokens_, inner});
+    const double bytes = bytes_of(tokens_ * inner);
+    add("geglu/forward", Bound::kCopying, 3 * bytes, {tokens_, inner}, [=](Operands& at) {
+      const Tensor gate_up = at.random(both), h = at.zeros(one);
+      return [=](Run& run) { ops::geglu_forward(run, ops::Gelu::kTanh, gate_up, h); };
+    });
+    add("geglu/backward", Bound::kCopying, 6 * bytes, {tokens_, inner}, [=](Operands& at) {
+      const Tensor gate_up = at.random(both), dh = at.random(one);
+      const Tensor dgate_up = at.zeros(both), h = at.zeros(one);
+      return
+          [=](Run& run) { ops::geglu_backward(run, ops::Gelu::kTanh, gate_up, dh, dgate_up, h); };
+    });
+  }
+
   void add_rms_norm() {
     const std::int64_t width = config_.hidden_size;
     const Spec rows = stored({rows_, width}), row = stored({width}), each = f32({rows_});
@@ -245,7 +261,7 @@ class Cases {
     add("rms_norm/input_gradient", Bound::kCopying, 3 * one, {rows_, width}, [=](Operands& at) {
       const Tensor x = at.random(rows), weight = at.random(row), dy = at.random(rows);
       const Tensor rstd = at.random(each), dx = at.zeros(rows);
-      return [=](Run& run) { ops::rms_norm_backward(run, x, weight, rstd, dy, {}, dx, {}); };
+      return [=](Run& run) { ops::rms_norm_backward(run, 1e-5, x, weight, rstd, dy, {}, dx, {}); };
     });
   }
 

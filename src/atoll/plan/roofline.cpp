@@ -4,6 +4,8 @@
 
 #include <string_view>
 
+#include "atoll/nn/models/family.h"
+
 namespace atl::plan {
 
 namespace {
@@ -17,10 +19,12 @@ std::int64_t calls_of(std::string_view op, const nn::ModelConfig& model) {
   }
   const auto starts = [&](std::string_view with) { return op.starts_with(with); };
   if (starts("head/")) return 1;
-  if (starts("rms_norm/") || starts("layer_norm/")) return 2 * model.num_layers + 1;
+  if (starts("rms_norm/") || starts("layer_norm/")) {
+    return nn::find_family(model.family, "a plan").block_norms * model.num_layers + 1;
+  }
   if (starts("expert_up/") || starts("expert_down/")) return sparse * experts.num_experts;
   if (starts("router/") || starts("expert_")) return sparse;
-  const bool is_mlp = starts("mlp_") || starts("swiglu/") || starts("gelu/");
+  const bool is_mlp = starts("mlp_") || starts("swiglu/") || starts("geglu/") || starts("gelu/");
   return is_mlp ? model.num_layers - sparse : model.num_layers;
 }
 

@@ -130,9 +130,9 @@ std::vector<StageSeconds> StageModel::stages(const Figures& figures,
   const double norm_forward = ops.of(norm_name + "/forward");
   const double norm_input = ops.of(norm_name + "/input_gradient");
   StageSeconds half;  // a block without its MLP
-  half.forward = ops.of_attention_products("/forward") + 2 * norm_forward +
+  half.forward = ops.of_attention_products("/forward") + family.block_norms * norm_forward +
                  attention.of("attention/forward") / build.context_size + rotation + 6 * rows;
-  half.input = ops.of_attention_products("/input_gradient") + 2 * norm_input +
+  half.input = ops.of_attention_products("/input_gradient") + family.block_norms * norm_input +
                attention.of("attention/backward") / build.context_size + rotation + 6 * rows;
   half.weight = ops.of_attention_products("/weight_gradient") + 4 * rows;
   std::optional<StageSeconds> mlp, expert_mlp;

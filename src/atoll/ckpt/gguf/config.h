@@ -10,12 +10,13 @@
 #include "atoll/ckpt/gguf/gguf.h"
 #include "atoll/ckpt/gguf/writer.h"
 #include "atoll/nn/model.h"
+#include "atoll/nn/models/gguf_form.h"
 
 namespace atl::ckpt {
 
 /// The parts of a model's shape by which tensors are laid out.
 struct GgufShape {
-  std::string architecture;
+  const nn::GgufForm* form = nullptr;  ///< its family's
   std::int64_t head_dim = 0;
   std::int64_t vocab_size = 0;
 };

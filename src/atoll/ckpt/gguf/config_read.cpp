@@ -11,15 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Keys under "<architecture>." that are understood, or say nothing about what is computed. Any
-// other could, and is refused by name.
+// Keys under "<architecture>." that are understood for every family, or say nothing about what is
+// computed. Others are its family's, or are refused by name: they could change results.
 constexpr const char* kKnownKeys[] = {
     "attention.head_count",
     "attention.head_count_kv",
     "attention.key_length",
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
-    "attention.sliding_window",
     "attention.value_length",
     "block_count",
     "context_length",
@@ -36,21 +35,26 @@ constexpr const char* kKnownKeys[] = {
     "vocab_size",
 };
 
+const nn::Family& family_of(const GgufFile& file) {
+  const std::string architecture = file.text("general.architecture");
+  const nn::Family* family = find_gguf_family(architecture);
+  if (family == nullptr) {
+    throw user_error("{}: general.architecture is \"{}\", and atoll reads {}", file.path().string(),
+                     architecture, gguf_architectures());
+  }
+  return *family;
+}
+
 // Settings of a file, their keys without the architecture before them.
 class Settings {
  public:
-  explicit Settings(const GgufFile& file)
-      : file_(file), architecture_(file.text("general.architecture")) {
-    if (!is_gguf_architecture(architecture_)) {
-      throw user_error("{}: general.architecture is \"{}\", and atoll reads {}",
-                       file.path().string(), architecture_, gguf_architectures());
-    }
-    for (const auto& [key, value] : file.metadata()) {
-      const std::string prefix = architecture_ + ".";
-      if (!key.starts_with(prefix)) continue;
-      const std::string_view rest = std::string_view(key).substr(prefix.size());
+  explicit Settings(const GgufFile& file) : file_(file), family_(family_of(file)) {
+    const std::string prefix = key("");
+    for (const auto& [whole, value] : file.metadata()) {
+      if (!whole.starts_with(prefix)) continue;
+      const std::string rest = whole.substr(prefix.size());
       if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), rest) == std::end(kKnownKeys)) {
-        refuse(std::string(rest), "a setting that atoll does not know and that may change results");
+        own_.emplace(rest, scalar(rest, value));
       }
     }
     if (file.integer(key("expert_count"), 0) != 0) {
@@ -59,11 +63,15 @@ class Settings {
     }
   }
 
-  std::string key(const std::string& rest) const { return architecture_ + "." + rest; }
+  std::string key(const std::string& rest) const {
+    return fmt::format("{}.{}", family_.gguf.architecture, rest);
+  }
   [[noreturn]] void refuse(const std::string& rest, std::string_view what) const {
     throw user_error("{}: \"{}\" is {}", file_.path().string(), key(rest), what);
   }
-  const std::string& architecture() const { return architecture_; }
+  const nn::Family& family() const { return family_; }
+  // The settings that no family but this one may have.
+  const nn::GgufSettings& own() const { return own_; }
 
   // A size that products and allocations may rest on.
   std::int64_t size(const std::string& rest) const {
@@ -88,8 +96,25 @@ class Settings {
   const GgufFile& file() const { return file_; }
 
  private:
+  std::variant<std::int64_t, double, std::string> scalar(const std::string& rest,
+                                                         const GgufValue& value) const {
+    if (value.is_array) refuse(rest, "a list, which atoll does not know and may change results");
+    switch (value.kind) {
+      case GgufKind::kString:
+        return file_.text(key(rest));
+      case GgufKind::kBool:
+        return std::int64_t{file_.boolean(key(rest), false)};
+      case GgufKind::kF32:
+      case GgufKind::kF64:
+        return number(rest, 0);
+      default:
+        return file_.integer(key(rest));
+    }
+  }
+
   const GgufFile& file_;
-  std::string architecture_;
+  const nn::Family& family_;
+  nn::GgufSettings own_;
 };
 
 const char* torch_name(Dtype dtype) {
@@ -112,19 +137,25 @@ std::vector<float> read_factors(const GgufFile& file, const GgufTensor& tensor) 
   return factors;
 }
 
-Json rope_scaling(const Settings& settings, std::int64_t head_dim, double theta) {
+nn::RopeScaling rope_scaling(const Settings& settings, std::int64_t head_dim, double theta) {
+  using Kind = nn::RopeScaling::Kind;
   // As llama.cpp: a factor without a type is linear, and 0 is no factor.
   const double factor = settings.number("rope.scaling.factor", 1);
   const bool scales = factor != 0 && factor != 1;
   const std::string type = settings.text("rope.scaling.type", scales ? "linear" : "none");
   const GgufTensor* tensor = settings.file().find("rope_freqs.weight");
-  if (type == "linear" && tensor == nullptr) {
-    return {{"rope_type", "linear"}, {"factor", factor}};
+  if (type == "linear" && tensor == nullptr) return {.kind = Kind::kLinear, .factor = factor};
+  if (type == "yarn" && tensor == nullptr) {
+    nn::RopeScaling yarn = {.kind = Kind::kYarn, .factor = factor};
+    yarn.original_max_positions =
+        settings.size("rope.scaling.original_context_length", settings.size("context_length"));
+    yarn.attention_factor = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
+    return yarn;
   }
   if (type != "none") {
     settings.refuse("rope.scaling.type", fmt::format("\"{}\", which atoll does not compute", type));
   }
-  if (tensor == nullptr) return nullptr;
+  if (tensor == nullptr) return {};
   const auto rope = find_llama3_rope(read_factors(settings.file(), *tensor), theta, head_dim,
                                      settings.size("rope.scaling.original_context_length", 8192));
   if (!rope) {
@@ -133,87 +164,82 @@ Json rope_scaling(const Settings& settings, std::int64_t head_dim, double theta)
         "factors 1 and 4, and atoll reads no other",
         settings.file().path().string());
   }
-  return {
-      {"rope_type", "llama3"},
-      {"factor", rope->factor},
-      {"low_freq_factor", rope->low_freq_factor},
-      {"high_freq_factor", rope->high_freq_factor},
-      {"original_max_position_embeddings", static_cast<std::int64_t>(rope->original_positions)}};
+  return {.kind = Kind::kLlama3,
+          .factor = rope->factor,
+          .low_freq_factor = rope->low_freq_factor,
+          .high_freq_factor = rope->high_freq_factor,
+          .original_max_positions = static_cast<std::int64_t>(rope->original_positions)};
 }
 
-struct Heads {
-  std::int64_t count = 0;
-  std::int64_t kv_count = 0;
-  std::int64_t dim = 0;
-};
-
-Heads read_heads(const Settings& settings) {
-  Heads heads;
-  heads.count = settings.size("attention.head_count");
-  heads.kv_count = settings.size("attention.head_count_kv", heads.count);
-  heads.dim =
-      settings.size("attention.key_length", settings.size("embedding_length") / heads.count);
-  for (const char* same : {"attention.value_length", "rope.dimension_count"}) {
-    if (settings.size(same, heads.dim) != heads.dim) {
-      settings.refuse(same, fmt::format("{} where a head has {}, which atoll does not compute",
-                                        settings.size(same), heads.dim));
-    }
+ops::HeadLayout read_heads(const Settings& settings) {
+  ops::HeadLayout heads;
+  heads.num_heads = settings.size("attention.head_count");
+  heads.num_kv_heads = settings.size("attention.head_count_kv", heads.num_heads);
+  heads.head_dim =
+      settings.size("attention.key_length", settings.size("embedding_length") / heads.num_heads);
+  if (settings.size("attention.value_length", heads.head_dim) != heads.head_dim) {
+    settings.refuse("attention.value_length",
+                    fmt::format("{} where a head has {}, which atoll does not compute",
+                                settings.size("attention.value_length"), heads.head_dim));
   }
-  if (heads.dim <= 0 || heads.dim % 2 != 0) {
-    settings.refuse("attention.head_count",
-                    fmt::format("{}, which makes heads of {} elements", heads.count, heads.dim));
+  if (heads.head_dim <= 0 || heads.head_dim % 2 != 0) {
+    settings.refuse("attention.head_count", fmt::format("{}, which makes heads of {} elements",
+                                                        heads.num_heads, heads.head_dim));
   }
   return heads;
 }
 
-Json rotary_config(const Settings& settings) {
-  const GgufFile& file = settings.file();
-  const std::string& family = settings.architecture();
-  const Heads heads = read_heads(settings);
-  const double theta = settings.number("rope.freq_base", 10000);
-  const std::int64_t positions = settings.size("context_length");
-  if (settings.size("attention.sliding_window", positions) < positions) {
-    settings.refuse("attention.sliding_window", "shorter than context_length, which is not read");
+void read_rope(const Settings& settings, nn::ModelConfig& config) {
+  const std::int64_t head_dim = config.heads.head_dim;
+  const std::int64_t rotary_dim = settings.size("rope.dimension_count", head_dim);
+  if (rotary_dim != head_dim && !settings.family().has_partial_rotation) {
+    settings.refuse(
+        "rope.dimension_count",
+        fmt::format("{} where a head has {}, which atoll does not compute", rotary_dim, head_dim));
   }
-  const char* name = family == "llama"   ? "LlamaForCausalLM"
-                     : family == "qwen2" ? "Qwen2ForCausalLM"
-                                         : "Qwen3ForCausalLM";
-  Json json = {{"architectures", {name}},
-               {"model_type", family},
-               {"vocab_size", vocab_size(file)},
-               {"hidden_size", settings.size("embedding_length")},
-               {"intermediate_size", settings.size("feed_forward_length")},
-               {"num_hidden_layers", settings.size("block_count")},
-               {"num_attention_heads", heads.count},
-               {"num_key_value_heads", heads.kv_count},
-               {"hidden_act", "silu"},
-               {"max_position_embeddings", positions},
-               {"rms_norm_eps", settings.number("attention.layer_norm_rms_epsilon", 1e-6)},
-               {"rope_theta", theta},
-               {"rope_scaling", rope_scaling(settings, heads.dim, theta)},
-               {"tie_word_embeddings", file.find("output.weight") == nullptr}};
-  if (family == "llama") {
-    json["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
-    json["mlp_bias"] = file.find("blk.0.ffn_up.bias") != nullptr;
-  }
-  if (family == "qwen3") json["attention_bias"] = false;
-  if (family == "llama" || family == "qwen3") json["head_dim"] = heads.dim;
-  if (family != "llama") json["use_sliding_window"] = false;
-  return json;
+  config.rotary_dim = settings.family().has_partial_rotation ? rotary_dim : 0;
+  config.rope_theta = settings.number("rope.freq_base", 10000);
+  config.rope_scaling = rope_scaling(settings, rotary_dim, config.rope_theta);
 }
 
-Json gpt2_config(const Settings& settings) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", vocab_size(settings.file())},
-          {"n_embd", settings.size("embedding_length")},
-          {"n_head", settings.size("attention.head_count")},
-          {"n_inner", settings.size("feed_forward_length")},
-          {"n_layer", settings.size("block_count")},
-          {"n_positions", settings.size("context_length")},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", settings.number("attention.layer_norm_epsilon", 1e-5)},
-          {"tie_word_embeddings", settings.file().find("output.weight") == nullptr}};
+// That a family which knows no window in GGUF would not cut what it attends to.
+void check_window(const Settings& settings, nn::GgufSettings& own, std::int64_t positions) {
+  const auto window = own.find("attention.sliding_window");
+  if (settings.family().gguf.has_windows || window == own.end()) return;
+  if (const auto* width = std::get_if<std::int64_t>(&window->second);
+      width == nullptr || *width < positions) {
+    settings.refuse("attention.sliding_window", "shorter than context_length, which is not read");
+  }
+  own.erase(window);
+}
+
+nn::ModelConfig read_shape(const Settings& settings) {
+  const GgufFile& file = settings.file();
+  const nn::Family& family = settings.family();
+  nn::ModelConfig config;
+  config.family = family.model_type;
+  config.vocab_size = vocab_size(file);
+  config.hidden_size = settings.size("embedding_length");
+  config.intermediate_size = settings.size("feed_forward_length");
+  config.num_layers = settings.size("block_count");
+  config.heads = read_heads(settings);
+  config.max_positions = settings.size("context_length");
+  const bool is_layer_norm = family.norm == "layer_norm";
+  config.norm_eps = settings.number(
+      is_layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+      is_layer_norm ? 1e-5 : 1e-6);
+  config.tie_embeddings = file.find("output.weight") == nullptr;
+  config.attention_bias = file.find("blk.0.attn_q.bias") != nullptr;
+  config.mlp_bias = file.find("blk.0.ffn_up.bias") != nullptr;
+  if (family.has_rope) read_rope(settings, config);
+  nn::GgufSettings own = settings.own();
+  check_window(settings, own, config.max_positions);
+  if (family.gguf.read != nullptr) family.gguf.read(own, config);
+  if (!own.empty()) {
+    settings.refuse(own.begin()->first,
+                    "a setting that atoll does not know and that may change results");
+  }
+  return config;
 }
 
 }  // namespace
@@ -222,13 +248,13 @@ GgufShape gguf_shape(const GgufFile& file) {
   const Settings settings(file);
   const std::int64_t heads = settings.size("attention.head_count");
   const std::int64_t even_split = settings.size("embedding_length") / heads;
-  return {settings.architecture(), settings.size("attention.key_length", even_split),
+  return {&settings.family().gguf, settings.size("attention.key_length", even_split),
           vocab_size(file)};
 }
 
 std::string config_from_gguf(const GgufFile& file, Dtype dtype) {
   const Settings settings(file);
-  Json json = settings.architecture() == "gpt2" ? gpt2_config(settings) : rotary_config(settings);
+  Json json = Json::parse(settings.family().to_json(read_shape(settings)));
   json["torch_dtype"] = torch_name(dtype);
   for (const char* role : {"bos", "eos", "padding"}) {
     const std::string key = fmt::format("tokenizer.ggml.{}_token_id", role);

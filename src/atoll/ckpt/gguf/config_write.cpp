@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <cmath>
+#include <string>
 
 #include "atoll/ckpt/gguf/config.h"
 #include "atoll/ckpt/gguf/names.h"
@@ -9,17 +10,28 @@ namespace atl::ckpt {
 
 namespace {
 
+// The families that are written, for messages.
+std::string gguf_families() {
+  std::string names;
+  for (const nn::Family& family : nn::families()) {
+    if (family.gguf.architecture[0] == '\0') continue;
+    names += (names.empty() ? "" : ", ") + std::string(family.model_type);
+  }
+  return names;
+}
+
 class Writer {
  public:
-  Writer(const nn::ModelConfig& config, std::string architecture, const std::string& origin)
+  Writer(const nn::ModelConfig& config, const nn::GgufForm& form, const std::string& origin)
       : origin_(origin) {
-    model_.shape = {std::move(architecture), config.heads.head_dim, config.vocab_size};
+    model_.shape = {&form, config.heads.head_dim, config.vocab_size};
     model_.is_tied = config.tie_embeddings;
     model_.context_length = config.max_positions;
-    model_.fields.emplace_back("general.architecture", model_.shape.architecture);
+    model_.fields.emplace_back("general.architecture", std::string(form.architecture));
   }
   void add(const char* key, GgufField value) {
-    model_.fields.emplace_back(model_.shape.architecture + "." + key, std::move(value));
+    model_.fields.emplace_back(fmt::format("{}.{}", model_.shape.form->architecture, key),
+                               std::move(value));
   }
   void add_size(const char* key, std::int64_t value) {
     if (value <= 0 || value > INT32_MAX) {
@@ -34,12 +46,32 @@ class Writer {
   GgufModel model_;
 };
 
-void add_rope(const nn::ModelConfig& config, Writer& writer) {
+// llama.cpp's YaRN has the paper's growth of scores and bounds that are whole indices.
+void add_yarn(const nn::RopeScaling& scaling, const std::string& origin, Writer& writer) {
+  const double growth = scaling.factor > 1 ? 0.1 * std::log(scaling.factor) + 1 : 1;
+  if (!scaling.truncate || std::abs(scaling.attention_factor - growth) > 1e-6 ||
+      scaling.beta_fast != 32 || scaling.beta_slow != 1) {
+    throw user_error(
+        "{}: this \"yarn\" scaling has an attention_factor, beta_fast, beta_slow or truncate that "
+        "atoll does not write as GGUF; export as hf",
+        origin);
+  }
+  writer.add("rope.scaling.type", std::string("yarn"));
+  writer.add("rope.scaling.factor", static_cast<float>(scaling.factor));
+  writer.add_size("rope.scaling.original_context_length", scaling.original_max_positions);
+}
+
+void add_rope(const nn::ModelConfig& config, const std::string& origin, Writer& writer) {
   using Kind = nn::RopeScaling::Kind;
   const nn::RopeScaling& scaling = config.rope_scaling;
   const std::int64_t head_dim = config.heads.head_dim;
-  writer.add_size("rope.dimension_count", head_dim);
+  writer.add_size("rope.dimension_count", config.rotary_dim > 0 ? config.rotary_dim : head_dim);
   writer.add("rope.freq_base", static_cast<float>(config.rope_theta));
+  if (scaling.kind == Kind::kLongrope) {
+    throw user_error("{}: atoll does not write the scaling \"longrope\" as GGUF; export as hf",
+                     origin);
+  }
+  if (scaling.kind == Kind::kYarn) return add_yarn(scaling, origin, writer);
   if (scaling.kind == Kind::kLinear) {
     writer.add("rope.scaling.type", std::string("linear"));
     writer.add("rope.scaling.factor", static_cast<float>(scaling.factor));
@@ -52,58 +84,52 @@ void add_rope(const nn::ModelConfig& config, Writer& writer) {
   }
 }
 
-// llama.cpp's llama, qwen2 and qwen3 attend to everything. Up to the window that is the same.
+// Where llama.cpp attends to everything, it computes the same up to the window.
 void limit_context(const nn::ModelConfig& config, GgufModel& model) {
   if (config.sliding_window == 0 || config.sliding_window >= model.context_length) return;
   model.window_cuts_context = true;
   model.context_length = config.sliding_window;
 }
 
-GgufModel rotary_model(const nn::ModelConfig& config, const std::string& origin) {
-  Writer writer(config, config.family == "mistral" ? "llama" : config.family, origin);
-  GgufModel& model = writer.model();
-  limit_context(config, model);
-  writer.add_size("block_count", config.num_layers);
-  writer.add_size("context_length", model.context_length);
-  writer.add_size("embedding_length", config.hidden_size);
-  writer.add_size("feed_forward_length", config.intermediate_size);
-  writer.add_size("attention.head_count", config.heads.num_heads);
-  writer.add_size("attention.head_count_kv", config.heads.num_kv_heads);
-  writer.add_size("attention.key_length", config.heads.head_dim);
-  writer.add_size("attention.value_length", config.heads.head_dim);
-  writer.add("attention.layer_norm_rms_epsilon", static_cast<float>(config.norm_eps));
-  writer.add_size("vocab_size", config.vocab_size);
-  add_rope(config, writer);
-  return std::move(model);
-}
-
-GgufModel gpt2_model(const nn::ModelConfig& config, const std::string& origin) {
-  if (config.activation != "gelu_new") {
-    throw user_error(
-        "{}: \"activation_function\" is \"{}\", and llama.cpp computes only \"gelu_new\"; export "
-        "as hf",
-        origin, config.activation);
+GgufField as_field(const std::variant<std::int64_t, double, std::string>& value) {
+  if (const auto* number = std::get_if<std::int64_t>(&value)) {
+    return static_cast<std::uint32_t>(*number);
   }
-  Writer writer(config, "gpt2", origin);
-  writer.add_size("block_count", config.num_layers);
-  writer.add_size("context_length", config.max_positions);
-  writer.add_size("embedding_length", config.hidden_size);
-  writer.add_size("feed_forward_length", config.intermediate_size);
-  writer.add_size("attention.head_count", config.heads.num_heads);
-  writer.add("attention.layer_norm_epsilon", static_cast<float>(config.norm_eps));
-  writer.add_size("vocab_size", config.vocab_size);
-  return std::move(writer.model());
+  if (const auto* number = std::get_if<double>(&value)) return static_cast<float>(*number);
+  return std::get<std::string>(value);
 }
 
 }  // namespace
 
 GgufModel gguf_model(const nn::ModelConfig& config, const std::string& origin) {
-  if (config.family == "gpt2") return gpt2_model(config, origin);
-  if (config.family == "mistral" || is_gguf_architecture(config.family)) {
-    return rotary_model(config, origin);
+  const nn::Family& family = nn::find_family(config.family, origin);
+  if (family.gguf.architecture[0] == '\0') {
+    throw user_error(
+        "{}: atoll does not write the model family \"{}\" as GGUF, but {}; export as hf", origin,
+        config.family, gguf_families());
   }
-  throw user_error("{}: model family \"{}\" is not one that atoll writes as GGUF ({}, mistral)",
-                   origin, config.family, gguf_architectures());
+  Writer writer(config, family.gguf, origin);
+  GgufModel& model = writer.model();
+  if (!family.gguf.has_windows) limit_context(config, model);
+  writer.add_size("block_count", config.num_layers);
+  writer.add_size("context_length", model.context_length);
+  writer.add_size("embedding_length", config.hidden_size);
+  writer.add_size("feed_forward_length", config.intermediate_size);
+  writer.add_size("attention.head_count", config.heads.num_heads);
+  if (family.has_rope) {
+    writer.add_size("attention.head_count_kv", config.heads.num_kv_heads);
+    writer.add_size("attention.key_length", config.heads.head_dim);
+    writer.add_size("attention.value_length", config.heads.head_dim);
+  }
+  writer.add(family.norm == "layer_norm" ? "attention.layer_norm_epsilon"
+                                         : "attention.layer_norm_rms_epsilon",
+             static_cast<float>(config.norm_eps));
+  writer.add_size("vocab_size", config.vocab_size);
+  if (family.has_rope) add_rope(config, origin, writer);
+  nn::GgufSettings own;
+  if (family.gguf.write != nullptr) family.gguf.write(config, origin, own);
+  for (const auto& [key, value] : own) writer.add(key.c_str(), as_field(value));
+  return std::move(model);
 }
 
 }  // namespace atl::ckpt

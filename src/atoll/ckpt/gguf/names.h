@@ -7,32 +7,27 @@
 #include <string>
 #include <string_view>
 
-namespace atl::ckpt {
+#include "atoll/nn/models/family.h"
 
-/// How a tensor's elements lie in a GGUF file, against Hugging Face's.
-enum class GgufOrder {
-  kSame,
-  kTransposed,   ///< GPT-2's Conv1D weights: (out, in) in GGUF, (in, out) in Hugging Face's
-  kQueryRotary,  ///< rows of each query head in pairs, see gguf_row
-  kKeyRotary,    ///< rows of each key head likewise
-};
+namespace atl::ckpt {
 
 /// One tensor under both names.
 struct GgufName {
   std::string gguf;  ///< "blk.0.attn_q.weight"
   std::string hf;    ///< "model.layers.0.self_attn.q_proj.weight"
-  GgufOrder order = GgufOrder::kSame;
+  nn::GgufOrder order = nn::GgufOrder::kSame;
 };
 
-/// The architectures that atoll reads and writes as GGUF: llama (Mistral is one), qwen2, qwen3,
-/// gpt2. Lists them, for messages.
+/// The family that a file of this "general.architecture" is read as; null: atoll reads no such.
+const nn::Family* find_gguf_family(std::string_view architecture);
+/// The architectures that atoll reads from GGUF; lists them, for messages.
 std::string gguf_architectures();
-bool is_gguf_architecture(std::string_view architecture);
 
-/// The tensor that GGUF calls `name`, if a model of this architecture has it.
-std::optional<GgufName> from_gguf_name(std::string_view architecture, std::string_view name);
-/// The tensor that Hugging Face calls `name`, if a model of this architecture has it.
-std::optional<GgufName> from_hf_name(std::string_view architecture, std::string_view name);
+/// The tensor that GGUF calls `name`, if a model of this form has it.
+std::optional<GgufName> from_gguf_name(const nn::GgufForm& form, std::string_view name);
+/// The tensor that Hugging Face calls `name`, if a model of this form has it; `name` may lack its
+/// first part, as a base model's do: "wte.weight" for "transformer.wte.weight".
+std::optional<GgufName> from_hf_name(const nn::GgufForm& form, std::string_view name);
 
 /// Where row `row` of Hugging Face's weight stands in a llama file. Hugging Face rotates the first
 /// half of a head against the second, row j with row j + head_dim / 2; llama.cpp's "llama" rotates

@@ -51,6 +51,16 @@ FloatRows reorder_rows(FloatRows rows, std::function<std::int64_t(std::int64_t)>
   return result;
 }
 
+FloatRows add_to_rows(FloatRows rows, float number) {
+  rows.open = [open = std::move(rows.open), number]() -> RowReader {
+    return [read = open(), number](std::int64_t row, std::span<float> out) {
+      read(row, out);
+      for (float& value : out) value += number;
+    };
+  };
+  return rows;
+}
+
 FloatRows transpose_rows(FloatRows rows) {
   ATOLL_CHECK_EQ(rows.shape.size(), std::size_t{2});
   FloatRows result = rows;

@@ -28,6 +28,9 @@ struct FloatRows {
 /// Row r of the result is row `from(r)` of `rows`. A vector's elements count as rows.
 FloatRows reorder_rows(FloatRows rows, std::function<std::int64_t(std::int64_t)> from);
 
+/// Every element plus `number`, in f32.
+FloatRows add_to_rows(FloatRows rows, float number);
+
 /// A matrix (m, n) as (n, m). Its reader holds the whole matrix.
 FloatRows transpose_rows(FloatRows rows);
 

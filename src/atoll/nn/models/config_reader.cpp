@@ -1,11 +1,16 @@
 #include "atoll/nn/models/config_reader.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "atoll/base/json.h"
+#include "atoll/base/log.h"
+#include "atoll/nn/models/bookkeeping.h"
 
 namespace atl::nn {
 
@@ -19,6 +24,14 @@ std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
+}
+
+// A model's config.json is read several times in a run.
+void warn_once(const std::string& line) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(line).second) log::write(log::Level::kWarning, line);
 }
 
 }  // namespace
@@ -104,6 +117,16 @@ std::vector<std::string> ConfigReader::texts(const char* field) {
   return value->get<std::vector<std::string>>();
 }
 
+std::vector<double> ConfigReader::numbers(const char* field) {
+  const json* value = impl_->find(field);
+  if (value == nullptr) return {};
+  const auto is_number = [](const json& element) { return element.is_number(); };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_number)) {
+    throw impl_->wrong_type(field, "a list of numbers", *value);
+  }
+  return value->get<std::vector<double>>();
+}
+
 std::vector<std::int64_t> ConfigReader::integers(const char* field) {
   const json* value = impl_->find(field);
   if (value == nullptr) return {};
@@ -163,12 +186,22 @@ void ConfigReader::ignore(std::initializer_list<const char*> fields) {
 }
 
 void ConfigReader::finish() const {
+  std::vector<std::string> passed_over;
   for (const auto& [field, value] : impl_->object.items()) {
-    if (value.is_null() || impl_->seen.contains(field)) continue;
-    throw user_error(
-        "{}: atoll does not know the field \"{}\" (here {}) and will not guess whether it changes "
-        "the mathematics; remove it if it does not",
-        impl_->origin, field, shown(value));
+    if (value.is_null() || impl_->seen.contains(field) || is_bookkeeping(field)) continue;
+    const bool is_off = value.is_boolean() && !value.get<bool>();
+    if (value.is_structured() || (is_named_like_architecture(field) && !is_off)) {
+      throw user_error(
+          "{}: atoll does not know the field \"{}\" (here {}) and will not guess whether it "
+          "changes "
+          "the mathematics; remove it if it does not",
+          impl_->origin, field, shown(value));
+    }
+    passed_over.push_back(fmt::format("\"{}\"", field));
+  }
+  if (!passed_over.empty()) {
+    warn_once(fmt::format("{}: atoll passes over {}, which it does not know", impl_->origin,
+                          fmt::join(passed_over, ", ")));
   }
 }
 

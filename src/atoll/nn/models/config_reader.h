@@ -11,8 +11,8 @@
 
 namespace atl::nn {
 
-/// Reads a config.json field by field and remembers which were asked for, so that a field nobody
-/// knows is refused by name instead of ignored: it may change the mathematics.
+/// Reads a config.json field by field and remembers which were asked for. Of a field that nobody
+/// asked for, finish() says whether it may be passed over: see nn/models/bookkeeping.h.
 /// Every error is an Error(kUser) or Error(kDamaged) naming the file and the field.
 class ConfigReader {
  public:
@@ -32,6 +32,8 @@ class ConfigReader {
   std::string text(const char* field, const std::string& fallback);
   /// A list of texts; empty when absent or null.
   std::vector<std::string> texts(const char* field);
+  /// A list of numbers; empty when absent or null.
+  std::vector<double> numbers(const char* field);
   /// A list of whole numbers; empty when absent or null.
   std::vector<std::int64_t> integers(const char* field);
   /// An id, or the first of a list that is one of vocab_size tokens; -1 when there is none, it is
@@ -53,7 +55,9 @@ class ConfigReader {
   void only(const char* field, std::string_view allowed);
   /// Fields that say nothing about what training or inference in f32 computes.
   void ignore(std::initializer_list<const char*> fields);
-  /// Throws Error(kUser) naming the first field that was neither read nor ignored.
+  /// Throws Error(kUser) naming the first field that was neither read nor ignored and could change
+  /// what is computed: an object, a list, or one that is named like a part of an architecture, but
+  /// for null and false. Others that nobody knows are named in one warning.
   void finish() const;
 
  private:

@@ -18,7 +18,8 @@ std::vector<Family>& all_families() {
     std::vector<Family> all;
     all.reserve(kMostFamilies);
     for (const auto& family : {llama_family, mistral_family, qwen2_family, qwen3_family,
-                               mixtral_family, qwen3_moe_family, gpt2_family}) {
+                               mixtral_family, qwen3_moe_family, gpt2_family, smollm3_family,
+                               phi3_family, granite_family, glm4_family, gemma3_family}) {
       all.push_back(family());
     }
     return all;

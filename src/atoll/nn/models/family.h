@@ -6,8 +6,20 @@
 #include <string_view>
 
 #include "atoll/nn/model.h"
+#include "atoll/nn/models/gguf_form.h"
 
 namespace atl::nn {
+
+/// What a family's config.json calls its sizes.
+struct SizeNames {
+  const char* hidden_size = "hidden_size";
+  const char* num_layers = "num_hidden_layers";
+  const char* num_heads = "num_attention_heads";
+  const char* num_kv_heads = "num_key_value_heads";
+  const char* head_dim = "head_dim";
+  const char* intermediate_size = "intermediate_size";
+  const char* max_positions = "max_position_embeddings";
+};
 
 /// A model family: how its config.json reads, and how its layers stand. One file each.
 struct Family {
@@ -24,8 +36,24 @@ struct Family {
   std::string_view activation = "swiglu";
   /// Whether an MLP has two matrices of inputs, one of which is a gate.
   bool has_gate = true;
+  int block_norms = 2;  ///< of rows, in a block
   /// Whether its files have the weight of a linear layer as (in, out), as GPT-2's do.
   bool transposed_linears = false;
+  /// Whether queries and keys rotate by position; if not, positions are learned, heads share
+  /// hidden_size evenly, and there are as many key-value heads as heads.
+  bool has_rope = true;
+  /// Whether config.json may let a part of each head rotate.
+  bool has_partial_rotation = false;
+  /// Whether blocks have experts; and whether these have a width, and weights that may be divided
+  /// by their sum, of their own in config.json.
+  bool has_experts = false;
+  bool has_expert_width = false;
+  /// Whether a new model of this family may have model.sliding_window.
+  bool has_window_setting = false;
+  /// What else people call the family: words for model.family, in lower case with underscores.
+  std::span<const char* const> aliases = {};
+  SizeNames sizes = {};
+  GgufForm gguf = {};
 };
 
 /// The families themselves; each is defined in the file of its name.
@@ -36,6 +64,11 @@ Family qwen3_family();
 Family mixtral_family();
 Family qwen3_moe_family();
 Family gpt2_family();
+Family smollm3_family();
+Family phi3_family();
+Family granite_family();
+Family glm4_family();
+Family gemma3_family();
 
 /// All families, in the order help texts list them.
 std::span<const Family> families();

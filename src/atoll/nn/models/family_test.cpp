@@ -227,7 +227,7 @@ TEST(Family, ReadsRotationAsTransformers5WritesIt) {
   json.replace(json.find("\"rope_theta\": 5000.0"), 20,
                R"("rope_parameters": {"rope_type": "default", "rope_theta": 700.0})");
   EXPECT_EQ(parse_config(json, "x").rope_theta, 700.0);
-  json.replace(json.find("default"), 7, "yarn");
+  json.replace(json.find("default"), 7, "xpos");
   EXPECT_NE(error_of(json).find("rope_type"), std::string::npos);
 }
 
@@ -280,6 +280,54 @@ TEST(Family, RefusesFieldsThatChangeTheMathematicsByName) {
   }
 }
 
+// What trainers, hubs and other versions of transformers write beside the architecture, as it
+// stands in published uploads. None changes a number in transformers.
+TEST(Family, BookkeepingIsReadPast) {
+  const char* const harmless[] = {
+      R"("unsloth_fixed": true)",
+      R"("unsloth_version": "2025.3.19")",
+      R"("neftune_noise_alpha": 5.0)",
+      R"("use_bfloat16": false)",
+      R"("temperature": 0.6)",
+      R"("top_p": 0.9)",
+      R"("do_sample": true)",
+      R"("max_length": 4096)",
+      R"("tokenizer_class": "LlamaTokenizerFast")",
+      R"("_attn_implementation": "flash_attention_2")",
+      R"("attn_implementation": "sdpa")",
+      R"("id2label": {"0": "LABEL_0"})",
+      R"("label2id": {"LABEL_0": 0})",
+      R"("auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"})",
+      R"("task_specific_params": {"text-generation": {"do_sample": true}})",
+      R"("gradient_checkpointing": false)",
+      R"("pruned_heads": {})",
+      R"("bad_words_ids": [[1, 2]])",
+      R"("suppress_tokens": [7])",
+      R"("add_eos_token": true)",
+      R"("quantization_config": null)",
+      R"("pad_token": "<pad>")",
+      R"("transformers.js_config": {"dtype": "q4"})",
+      R"("some_new_rope_option": null)",
+      R"("use_extra_norm": false)",
+      R"("mergekit_revision": "v0.1")",
+      R"("my_run": 7)",
+      R"("training_time_h": 3.5)",
+  };
+  for (const char* config : {kLlama, kMistral, kQwen2, kQwen3, kGpt2}) {
+    for (const char* field : harmless)
+      EXPECT_EQ(error_of(with(config, field)), "no error") << field;
+  }
+}
+
+TEST(Family, WhatCouldBeArchitectureIsNot) {
+  for (const char* field :
+       {R"("use_post_norm": true)", R"("rope_ratio": 2)", R"("my_objects": {"a": 1})",
+        R"("list_of_things": [1])", R"("num_shared_experts": 1)", R"("residual_alpha": 0.5)",
+        R"("logit_scale": 0.06)", R"("attn_output_gate": true)", R"("kv_channels": 128)"}) {
+    EXPECT_THAT(error_of(with(kLlama, field)), HasSubstr("atoll does not know the field")) << field;
+  }
+}
+
 // Whoever takes it out has weights that are no floats.
 TEST(Family, QuantisedWeightsAreNotSaidToBeRemovable) {
   for (const char* config : {kLlama, kGpt2}) {
@@ -300,8 +348,15 @@ TEST(Family, RefusesAnActivationOfGpt2ThatItDoesNotCompute) {
 
 TEST(Family, RefusesRotationsThatItDoesNotCompute) {
   const std::pair<const char*, const char*> rotations[] = {
-      {R"({"rope_type": "yarn", "factor": 4.0})", "\"rope_type\" is \"yarn\""},
-      {R"({"type": "dynamic", "factor": 2.0})", "\"type\" is \"dynamic\""},
+      {R"({"rope_type": "xpos", "factor": 4.0})", "\"rope_type\" is \"xpos\""},
+      {R"({"type": "ntk", "factor": 2.0})", "\"type\" is \"ntk\""},
+      {R"({"rope_type": "yarn", "factor": 4.0, "beta_fast": 0.5})", "\"beta_fast\" is 0.5"},
+      {R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 0})",
+       "\"original_max_position_embeddings\" is 0"},
+      {R"({"rope_type": "longrope", "short_factor": [1], "long_factor": [1, 2]})",
+       "must be 2 numbers"},
+      {R"({"rope_type": "longrope", "short_factor": [1, 0], "long_factor": [1, 2]})",
+       "\"short_factor\" is [1,0]"},
       {R"({"type": "linear", "rope_type": "llama3", "factor": 2.0})", "\"type\" is \"linear\""},
       {R"({"rope_type": "linear"})", "\"factor\""},
       {R"({"rope_type": "linear", "factor": 0})", "\"factor\" is 0"},
@@ -337,7 +392,7 @@ TEST(Family, NamesFileAndFieldOfWhatIsWrong) {
   EXPECT_NE(error_of("{}").find("\"model_type\""), std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "bert"})")
                 .find("builds llama, mistral, qwen2, qwen3, "
-                      "mixtral, qwen3_moe, gpt2"),
+                      "mixtral, qwen3_moe, gpt2, smollm3, phi3, granite"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"model_type": "llama", "vocab_size": "x"})").find("\"vocab_size\" must"),
             std::string::npos);

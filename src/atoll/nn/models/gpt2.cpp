@@ -19,6 +19,28 @@ namespace atl::nn {
 
 namespace {
 
+constexpr GgufTensorName kGgufOutside[] = {{"token_embd", "transformer.wte"},
+                                           {"position_embd", "transformer.wpe"},
+                                           {"output_norm", "transformer.ln_f", true},
+                                           {"output", "lm_head"}};
+constexpr GgufTensorName kGgufInside[] = {
+    {"attn_norm", "ln_1", true},
+    {"attn_qkv", "attn.c_attn", true, GgufOrder::kTransposed},
+    {"attn_output", "attn.c_proj", true, GgufOrder::kTransposed},
+    {"ffn_norm", "ln_2", true},
+    {"ffn_up", "mlp.c_fc", true, GgufOrder::kTransposed},
+    {"ffn_down", "mlp.c_proj", true, GgufOrder::kTransposed},
+};
+
+void check_gguf_activation(const ModelConfig& config, const std::string& origin,
+                           GgufSettings& /*to*/) {
+  if (config.activation == "gelu_new") return;
+  throw user_error(
+      "{}: \"activation_function\" is \"{}\", and llama.cpp computes only \"gelu_new\"; export "
+      "as hf",
+      origin, config.activation);
+}
+
 ModelConfig parse(std::string_view json, const std::string& origin) {
   ConfigReader reader(json, origin);
   ModelConfig config;
@@ -47,7 +69,7 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   reader.only("reorder_and_upcast_attn", "false");  // the same sums in another precision
   reader.only("add_cross_attention", "false");
   reader.ignore({"n_ctx"});  // an old name of n_positions, which transformers ignores too
-  ignore_bookkeeping(reader);
+  refuse_quantised(reader);
   if (config.heads.num_heads > 0) {
     if (config.hidden_size % config.heads.num_heads != 0) {
       throw user_error("{}: n_embd ({}) must be a multiple of n_head ({})", origin,
@@ -171,6 +193,7 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
 }  // namespace
 
 Family gpt2_family() {
+  static constexpr const char* kAliases[] = {"gpt", "gpt_2", "nanogpt", "gpt_2_small"};
   return {.model_type = "gpt2",
           .parse = parse,
           .to_json = to_json,
@@ -178,7 +201,21 @@ Family gpt2_family() {
           .norm = "layer_norm",
           .activation = "gelu",
           .has_gate = false,
-          .transposed_linears = true};
+          .transposed_linears = true,
+          .has_rope = false,
+          .aliases = kAliases,
+          .sizes = {.hidden_size = "n_embd",
+                    .num_layers = "n_layer",
+                    .num_heads = "n_head",
+                    .num_kv_heads = "n_head",
+                    .head_dim = "n_embd / n_head",
+                    .intermediate_size = "n_inner",
+                    .max_positions = "n_positions"},
+          .gguf = {.architecture = "gpt2",
+                   .block = "transformer.h.",
+                   .outside = kGgufOutside,
+                   .inside = kGgufInside,
+                   .write = check_gguf_activation}};
 }
 
 }  // namespace atl::nn

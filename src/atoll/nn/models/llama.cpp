@@ -19,7 +19,6 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   reader.only("pretraining_tp", "1");
   reader.only("sliding_window", "null");
   read_layer_types(reader, config);
-  reader.ignore({"is_llama_config"});  // a mark in files of converted models
   reader.finish();
   return config;
 }
@@ -34,7 +33,15 @@ std::string to_json(const ModelConfig& config) {
 }  // namespace
 
 Family llama_family() {
-  return {"llama", parse, to_json, build_decoder};
+  static constexpr const char* kAliases[] = {"llama2", "llama3", "llama_3", "smollm", "smollm2"};
+  return {.model_type = "llama",
+          .parse = parse,
+          .to_json = to_json,
+          .build = build_decoder,
+          .aliases = kAliases,
+          .gguf = {.architecture = "llama",
+                   .outside = decoder_gguf_outside(),
+                   .inside = llama_gguf_inside()}};
 }
 
 }  // namespace atl::nn

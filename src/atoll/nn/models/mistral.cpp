@@ -48,7 +48,15 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
 }  // namespace
 
 Family mistral_family() {
-  return {"mistral", parse, to_json, build};
+  // llama.cpp takes it for a llama.
+  return {.model_type = "mistral",
+          .parse = parse,
+          .to_json = to_json,
+          .build = build,
+          .has_window_setting = true,
+          .gguf = {.architecture = "llama",
+                   .outside = decoder_gguf_outside(),
+                   .inside = llama_gguf_inside()}};
 }
 
 }  // namespace atl::nn

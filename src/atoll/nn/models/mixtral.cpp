@@ -50,13 +50,18 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
   ModelConfig mixtral = config;
   mixtral.attention_bias = mixtral.mlp_bias = false;
   mixtral.experts.normalize = true;
-  return build_decoder(mixtral, options, kNames);
+  return build_decoder(mixtral, options, {.experts = &kNames});
 }
 
 }  // namespace
 
 Family mixtral_family() {
-  return {"mixtral", parse, to_json, build};
+  return {.model_type = "mixtral",
+          .parse = parse,
+          .to_json = to_json,
+          .build = build,
+          .has_experts = true,
+          .has_window_setting = true};
 }
 
 }  // namespace atl::nn

@@ -4,6 +4,7 @@
 
 #include "atoll/nn/dropout.h"
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/family.h"
 #include "atoll/nn/models/sizes.h"
 #include "atoll/nn/recompute.h"
 #include "atoll/nn/sequential.h"
@@ -56,7 +57,7 @@ std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index) {
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
                                      const BuildOptions& options, int index) {
   std::vector<std::unique_ptr<Layer>> layers;
-  layers.push_back(std::move(norm));
+  if (norm != nullptr) layers.push_back(std::move(norm));
   layers.push_back(std::move(branch));
   if (options.dropout > 0) layers.push_back(make_dropout(options, index));
   auto residual = std::make_unique<Residual>(
@@ -69,7 +70,7 @@ std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_pt
 }
 
 void validate(const ModelConfig& config, const std::string& origin) {
-  const SizeNames names = size_names(config.family);
+  const SizeNames& names = find_family(config.family, origin).sizes;
   const ops::HeadLayout& heads = config.heads;
   const auto positive = [&](const char* field, std::int64_t value) {
     if (value < 1) throw user_error("{}: {} must be at least 1, not {}", origin, field, value);
@@ -122,7 +123,7 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-void ignore_bookkeeping(ConfigReader& reader) {
+void refuse_quantised(ConfigReader& reader) {
   if (!reader.is_null("quantization_config")) {
     throw reader.refused(
         "quantization_config",
@@ -130,15 +131,6 @@ void ignore_bookkeeping(ConfigReader& reader) {
         "was quantised, or dequantise it: transformers' model.dequantize() and "
         "save_pretrained()");
   }
-  reader.ignore({"model_type", "architectures", "torch_dtype", "dtype", "transformers_version",
-                 "_name_or_path", "use_cache", "transformers.js_config", "return_dict",
-                 "output_attentions", "output_hidden_states", "task_specific_params", "id2label",
-                 "label2id", "problem_type", "_attn_implementation_autoset", "attn_implementation",
-                 "is_decoder", "is_encoder_decoder", "torchscript", "chunk_size_feed_forward",
-                 // Dropout is train.dropout's to say; a file's value belongs to who trained it.
-                 "attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout",
-                 "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-                 "summary_type", "summary_use_proj"});
 }
 
 }  // namespace atl::nn

@@ -40,9 +40,9 @@ Param make_param(std::string name, Spec spec, Init init, bool decay);
 /// and of those of its own tokens.
 std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index);
 
-/// x + branch(norm(x)) with dropout on the branch and recompute of it when the options ask for
-/// them. `index` is 2 i + 1 for the attention of block i and 2 i + 2 for its MLP; it numbers the
-/// dropouts.
+/// x + branch(norm(x)), or x + branch(x) where `norm` is null, with dropout on the branch and
+/// recompute of it when the options ask for them. `index` is 2 i + 1 for the attention of block i
+/// and 2 i + 2 for its MLP; it numbers the dropouts.
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
                                      const BuildOptions& options, int index);
 
@@ -60,7 +60,7 @@ void validate(const ModelConfig& config, const std::string& origin);
 /// are ids of tokens; one that the vocabulary lacks is none.
 void read_token_ids(ConfigReader& reader, ModelConfig& config);
 
-/// Marks fields that describe a checkpoint or generation, not the model's function.
-void ignore_bookkeeping(ConfigReader& reader);
+/// Throws Error(kUser) where the weights are quantised.
+void refuse_quantised(ConfigReader& reader);
 
 }  // namespace atl::nn

@@ -9,6 +9,14 @@ namespace atl::nn {
 
 namespace {
 
+constexpr GgufTensorName kGgufInside[] = {
+    {"attn_norm", "input_layernorm"},     {"attn_q", "self_attn.q_proj", true},
+    {"attn_k", "self_attn.k_proj", true}, {"attn_v", "self_attn.v_proj", true},
+    {"attn_output", "self_attn.o_proj"},  {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},        {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+
 ModelConfig parse(std::string_view json, const std::string& origin) {
   ConfigReader reader(json, origin);
   ModelConfig config =
@@ -34,7 +42,14 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
 }  // namespace
 
 Family qwen2_family() {
-  return {"qwen2", parse, to_json, build};
+  static constexpr const char* kAliases[] = {"qwen", "qwen2.5", "qwen_2.5"};
+  return {
+      .model_type = "qwen2",
+      .parse = parse,
+      .to_json = to_json,
+      .build = build,
+      .aliases = kAliases,
+      .gguf = {.architecture = "qwen2", .outside = decoder_gguf_outside(), .inside = kGgufInside}};
 }
 
 }  // namespace atl::nn

@@ -11,6 +11,15 @@ namespace atl::nn {
 
 namespace {
 
+constexpr GgufTensorName kGgufInside[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_q_norm", "self_attn.q_norm"}, {"attn_k", "self_attn.k_proj"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+
 ModelConfig parse(std::string_view json, const std::string& origin) {
   ConfigReader reader(json, origin);
   ModelConfig config = read_decoder(reader, origin, "qwen3",
@@ -38,7 +47,12 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
 }  // namespace
 
 Family qwen3_family() {
-  return {"qwen3", parse, to_json, build};
+  return {
+      .model_type = "qwen3",
+      .parse = parse,
+      .to_json = to_json,
+      .build = build,
+      .gguf = {.architecture = "qwen3", .outside = decoder_gguf_outside(), .inside = kGgufInside}};
 }
 
 }  // namespace atl::nn

@@ -85,13 +85,19 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
   ModelConfig qwen3 = config;
   qwen3.qk_norm = true;
   qwen3.mlp_bias = false;
-  return build_decoder(qwen3, options, ExpertNames{});
+  static constexpr ExpertNames kNames;
+  return build_decoder(qwen3, options, {.experts = &kNames});
 }
 
 }  // namespace
 
 Family qwen3_moe_family() {
-  return {"qwen3_moe", parse, to_json, build};
+  return {.model_type = "qwen3_moe",
+          .parse = parse,
+          .to_json = to_json,
+          .build = build,
+          .has_experts = true,
+          .has_expert_width = true};
 }
 
 }  // namespace atl::nn

@@ -8,11 +8,13 @@
 #include "atoll/nn/models/assemble.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/expert_parts.h"
+#include "atoll/nn/models/family.h"
 #include "atoll/nn/models/parametrisation.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/models/rope.h"
 #include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/norm.h"
+#include "atoll/nn/scale.h"
 #include "atoll/nn/sequential.h"
 
 namespace atl::nn {
@@ -34,10 +36,11 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
   config.max_positions = reader.integer("max_position_embeddings", defaults.max_positions);
   config.norm_eps = reader.number("rms_norm_eps", defaults.norm_eps);
   config.initializer_range = reader.number("initializer_range", 0.02);
-  config.tie_embeddings = reader.boolean("tie_word_embeddings", false);
-  config.activation = reader.text("hidden_act", "silu");
-  reader.only("hidden_act", "\"silu\"");
+  config.tie_embeddings = reader.boolean("tie_word_embeddings", defaults.tie_embeddings);
+  config.activation = reader.text(defaults.activation_field, defaults.activation);
+  reader.only(defaults.activation_field, fmt::format("\"{}\"", defaults.activation));
   config.rope_theta = defaults.rope_theta;
+  config.local_rope_theta = defaults.local_rope_theta;
   read_rope(reader, config);
   if (heads.num_heads > 0) {
     const std::int64_t even_split =
@@ -48,12 +51,22 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
                            fmt::format("more than hidden_size, {}", config.hidden_size));
     }
   }
-  ignore_bookkeeping(reader);
+  refuse_quantised(reader);
   validate(config, origin);
   read_token_ids(reader, config);
   if (heads.head_dim % 2 != 0) {
     throw user_error("{}: head_dim ({}) must be even: positions rotate pairs of elements", origin,
                      heads.head_dim);
+  }
+  if (find_family(family, origin).has_partial_rotation) {
+    read_rotary_part(reader, config, defaults.rotary_part);
+  } else {
+    reader.only("partial_rotary_factor", "1.0");
+    read_rotary_part(reader, config, 1);
+    if (config.rotary_dim != heads.head_dim) {
+      throw reader.refused("rope_parameters", "but all of a head rotates in this family");
+    }
+    config.rotary_dim = 0;
   }
   return config;
 }
@@ -117,14 +130,37 @@ void read_windows_by_layer(ConfigReader& reader, ModelConfig& config) {
 
 namespace {
 
-Param norm_scale(const ModelConfig& config, Dtype dtype, std::string name) {
-  return make_param(std::move(name), {dtype, {config.hidden_size}}, Init::one(), /*decay=*/false);
+// A weight with which the norm begins as one that changes nothing but the size.
+Param norm_weight(std::string name, Spec spec, double offset) {
+  return make_param(std::move(name), std::move(spec), offset == 1 ? Init::zero() : Init::one(),
+                    /*decay=*/false);
 }
 
-std::unique_ptr<Layer> make_norm(const ModelConfig& config, Dtype dtype, const TensorSplit& split,
-                                 std::string name) {
-  return std::make_unique<RmsNorm>(config.norm_eps,
-                                   split.all(norm_scale(config, dtype, std::move(name))));
+// The rotations of a model's layers.
+struct RopeTables {
+  const Constant* all = nullptr;
+  const Constant* windowed = nullptr;  // of layers with a window, where they have their own
+
+  const Constant* of_layer(const ModelConfig& config, std::int64_t layer) const {
+    if (!config.rotates(layer)) return nullptr;
+    return windowed != nullptr && config.window(layer) > 0 ? windowed : all;
+  }
+};
+
+RopeTables make_rope_tables(const ModelConfig& config, const BuildOptions& options,
+                            std::vector<std::unique_ptr<Constant>>& constants) {
+  const std::int64_t positions =
+      options.max_positions > 0 ? options.max_positions : config.max_positions;
+  const std::int64_t width = config.rotary_dim > 0 ? config.rotary_dim : config.heads.head_dim;
+  const auto add = [&](double theta, const RopeScaling& scaling) {
+    constants.push_back(
+        make_rope_table(compute_dtype(options.dtype), positions, width, theta, scaling));
+    return constants.back().get();
+  };
+  RopeTables tables;
+  tables.all = add(config.rope_theta, config.rope_scaling);
+  if (config.local_rope_theta > 0) tables.windowed = add(config.local_rope_theta, {});
+  return tables;
 }
 
 // The branches' last products start smaller, so that the residual stream's variance does not grow
@@ -133,84 +169,132 @@ double residual_stddev(const ModelConfig& config) {
   return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 }
 
-std::unique_ptr<Layer> make_attention(const ModelConfig& config, Dtype dtype,
-                                      const TensorSplit& split, const Parametrisation& sizes,
-                                      const Constant* rope_table, const std::string& at,
-                                      int index) {
-  const ops::HeadLayout& heads = config.heads;
-  Param out_bias;
-  Linear qkv = split.qkv(sizes.query_key_value(make_linear_params(
-      dtype,
-      {{at + "q_proj", heads.query_width()},
-       {at + "k_proj", heads.kv_width()},
-       {at + "v_proj", heads.kv_width()}},
-      config.hidden_size, config.initializer_range, config.attention_bias || config.qkv_bias)));
-  Linear out =
-      split.heads_out(sizes.hidden(make_linear_params(dtype, {{at + "o_proj", config.hidden_size}},
-                                                      heads.query_width(), residual_stddev(config),
-                                                      config.attention_bias)),
-                      out_bias);
-  const auto head_norm = [&](const char* name) {
-    return make_param(at + name, {dtype, {heads.head_dim}}, Init::one(), /*decay=*/false);
-  };
-  Param q_norm, k_norm;
-  if (config.qk_norm) {
-    q_norm = split.all(sizes.query_norm(head_norm("q_norm.weight")));
-    k_norm = split.all(head_norm("k_norm.weight"));
+// One model's decoder blocks: what all of them share.
+class Blocks {
+ public:
+  Blocks(const ModelConfig& config, const BuildOptions& options, const DecoderForm& form,
+         const TensorSplit& split, const RopeTables& rope)
+      : config_(config), options_(options), form_(form), split_(split), rope_(rope) {}
+
+  /// `load` is null where the block has a plain MLP.
+  std::unique_ptr<Layer> make(int index, ExpertLoad* load) const {
+    const std::string at = fmt::format("model.layers.{}.", index);
+    auto mlp = load == nullptr ? make_mlp(at)
+                               : make_experts(config_, options_, split_, *form_.experts, at,
+                                              residual_stddev(config_), load);
+    std::vector<std::unique_ptr<Layer>> block;
+    block.push_back(make_branch(at, form_.attention_norm, make_attention(at, index),
+                                form_.attention_out_norm, 2 * index + 1));
+    block.push_back(
+        make_branch(at, form_.mlp_norm, std::move(mlp), form_.mlp_out_norm, 2 * index + 2));
+    return std::make_unique<Sequential>(std::move(block));
   }
-  const SelfAttention::Options options = {
-      .heads = split.heads(),
-      .scale = 1.0 / std::sqrt(static_cast<double>(heads.head_dim)),
-      .rope_table = rope_table,
-      .index = index,
-      .window = config.window(index),
-      .qk_norm_eps = config.norm_eps};
-  return split.branch(
-      std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out), std::move(q_norm),
-                                      std::move(k_norm), split.attention_core()),
-      std::move(out_bias));
-}
 
-std::unique_ptr<Layer> make_mlp(const ModelConfig& config, const BuildOptions& options,
-                                const TensorSplit& split, const Parametrisation& sizes,
-                                const std::string& at) {
-  const Dtype dtype = options.dtype;
-  Param out_bias;
-  Linear gate_up = split.mlp_in(sizes.hidden(make_linear_params(
-                                    dtype,
-                                    {{at + "gate_proj", config.intermediate_size},
-                                     {at + "up_proj", config.intermediate_size}},
-                                    config.hidden_size, config.initializer_range, config.mlp_bias)),
-                                /*num_parts=*/2);
-  Linear down =
-      split.mlp_out(sizes.hidden(make_linear_params(dtype, {{at + "down_proj", config.hidden_size}},
-                                                    config.intermediate_size,
-                                                    residual_stddev(config), config.mlp_bias)),
-                    out_bias);
-  return split.branch(
-      std::make_unique<SwigluMlp>(std::move(gate_up), std::move(down), options.keep_all()),
-      std::move(out_bias));
-}
+ private:
+  // x + scale * out_norm(branch(norm(x))).
+  std::unique_ptr<Layer> make_branch(const std::string& at, const char* norm,
+                                     std::unique_ptr<Layer> branch, const char* out_norm,
+                                     int index) const {
+    std::vector<std::unique_ptr<Layer>> layers;
+    layers.push_back(std::move(branch));
+    if (out_norm != nullptr) layers.push_back(block_norm(at, out_norm));
+    if (config_.residual_scale != 1) {
+      layers.push_back(std::make_unique<Scale>(config_.residual_scale));
+    }
+    if (layers.size() > 1) {
+      branch = std::make_unique<Sequential>(std::move(layers), options_.keep_all());
+    } else {
+      branch = std::move(layers.front());
+    }
+    return make_residual(norm == nullptr ? nullptr : block_norm(at, norm), std::move(branch),
+                         options_, index);
+  }
+  std::unique_ptr<Layer> block_norm(const std::string& at, const char* name) const {
+    Param weight = norm_weight(fmt::format("{}{}.weight", at, name),
+                               {options_.dtype, {config_.hidden_size}}, form_.norm_offset);
+    return std::make_unique<RmsNorm>(ops::RmsScale(config_.norm_eps, form_.norm_offset),
+                                     split_.all(std::move(weight)));
+  }
 
-// `load` is null where the block has a plain MLP.
-std::unique_ptr<Layer> make_block(const ModelConfig& config, const BuildOptions& options,
-                                  const TensorSplit& split, const Constant* rope_table, int index,
-                                  const ExpertNames& names, ExpertLoad* load) {
-  const std::string at = fmt::format("model.layers.{}.", index);
-  const Dtype dtype = options.dtype;
-  const Parametrisation sizes(config, options);
-  std::vector<std::unique_ptr<Layer>> block;
-  block.push_back(make_residual(
-      make_norm(config, dtype, split, at + "input_layernorm.weight"),
-      make_attention(config, dtype, split, sizes, rope_table, at + "self_attn.", index), options,
-      2 * index + 1));
-  auto mlp = load == nullptr
-                 ? make_mlp(config, options, split, sizes, at + "mlp.")
-                 : make_experts(config, options, split, names, at, residual_stddev(config), load);
-  block.push_back(
-      make_residual(make_norm(config, dtype, split, at + "post_attention_layernorm.weight"),
-                    std::move(mlp), options, 2 * index + 2));
-  return std::make_unique<Sequential>(std::move(block));
+  LinearParams linear(const std::vector<LinearPart>& parts, std::int64_t in, double stddev,
+                      bool bias) const {
+    return make_linear_params(options_.dtype, parts, in, stddev, bias);
+  }
+
+  std::unique_ptr<Layer> make_attention(const std::string& block, int index) const {
+    const ops::HeadLayout& heads = config_.heads;
+    const Parametrisation sizes(config_, options_);
+    const std::string at = block + "self_attn.";
+    const std::vector<LinearPart> apart = {{at + "q_proj", heads.query_width()},
+                                           {at + "k_proj", heads.kv_width()},
+                                           {at + "v_proj", heads.kv_width()}};
+    const std::vector<LinearPart> fused = {
+        {block + (form_.qkv != nullptr ? form_.qkv : ""), heads.qkv_width()}};
+    Param out_bias;
+    Linear qkv = split_.qkv(sizes.query_key_value(
+        linear(form_.qkv != nullptr ? fused : apart, config_.hidden_size, config_.initializer_range,
+               config_.attention_bias || config_.qkv_bias)));
+    Linear out = split_.heads_out(
+        sizes.hidden(linear({{at + "o_proj", config_.hidden_size}}, heads.query_width(),
+                            residual_stddev(config_), config_.attention_bias)),
+        out_bias);
+    const auto head_norm = [&](const char* name) {
+      return norm_weight(at + name, {options_.dtype, {heads.head_dim}}, form_.norm_offset);
+    };
+    Param q_norm, k_norm;
+    if (config_.qk_norm) {
+      q_norm = split_.all(sizes.query_norm(head_norm("q_norm.weight")));
+      k_norm = split_.all(head_norm("k_norm.weight"));
+    }
+    const SelfAttention::Options options = {.heads = split_.heads(),
+                                            .scale = config_.score_scale(),
+                                            .softcap = config_.attention_softcap,
+                                            .rope_table = rope_.of_layer(config_, index),
+                                            .rotary_pairs = form_.rotary_pairs,
+                                            .index = index,
+                                            .window = config_.window(index),
+                                            .qk_norm = {config_.norm_eps, form_.norm_offset}};
+    return split_.branch(
+        std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out), std::move(q_norm),
+                                        std::move(k_norm), split_.attention_core()),
+        std::move(out_bias));
+  }
+
+  std::unique_ptr<Layer> make_mlp(const std::string& block) const {
+    const std::int64_t width = config_.intermediate_size;
+    const Parametrisation sizes(config_, options_);
+    const std::vector<LinearPart> apart = {{block + "mlp.gate_proj", width},
+                                           {block + "mlp.up_proj", width}};
+    const std::vector<LinearPart> fused = {
+        {block + (form_.gate_up != nullptr ? form_.gate_up : ""), 2 * width}};
+    Param out_bias;
+    Linear gate_up = split_.mlp_in(
+        sizes.hidden(linear(form_.gate_up != nullptr ? fused : apart, config_.hidden_size,
+                            config_.initializer_range, config_.mlp_bias)),
+        /*num_parts=*/2);
+    Linear down =
+        split_.mlp_out(sizes.hidden(linear({{block + "mlp.down_proj", config_.hidden_size}}, width,
+                                           residual_stddev(config_), config_.mlp_bias)),
+                       out_bias);
+    return split_.branch(std::make_unique<GluMlp>(form_.glu, std::move(gate_up), std::move(down),
+                                                  options_.keep_all()),
+                         std::move(out_bias));
+  }
+
+  const ModelConfig& config_;
+  const BuildOptions& options_;
+  const DecoderForm& form_;
+  const TensorSplit& split_;
+  const RopeTables& rope_;
+};
+
+// A stage that a model scales: the embedding's rows, or what the head reads.
+std::unique_ptr<Layer> scaled(std::unique_ptr<Layer> stage, double factor) {
+  if (factor == 1) return stage;
+  std::vector<std::unique_ptr<Layer>> layers;
+  layers.push_back(std::move(stage));
+  layers.push_back(std::make_unique<Scale>(factor));
+  return std::make_unique<Sequential>(std::move(layers));
 }
 
 }  // namespace
@@ -220,7 +304,7 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
 }
 
 std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options,
-                                     const ExpertNames& names) {
+                                     const DecoderForm& form) {
   const Dtype dtype = options.dtype;
   const Spec table = {dtype, {config.vocab_size, config.hidden_size}};
   const Init init = Init::normal(config.initializer_range);
@@ -228,12 +312,11 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
   TensorEnds ends = split.ends(
       make_param("model.embed_tokens.weight", table, init, /*decay=*/true), {},
       config.tie_embeddings ? Param{} : make_param("lm_head.weight", table, init, /*decay=*/true));
+  ends.embedding = scaled(std::move(ends.embedding), config.embedding_scale);
 
-  const std::int64_t positions =
-      options.max_positions > 0 ? options.max_positions : config.max_positions;
   std::vector<std::unique_ptr<Constant>> constants;
-  constants.push_back(make_rope_table(compute_dtype(dtype), positions, config.heads.head_dim,
-                                      config.rope_theta, config.rope_scaling));
+  const RopeTables rope = make_rope_tables(config, options, constants);
+  const Blocks make_block(config, options, form, split, rope);
   std::vector<std::unique_ptr<Layer>> blocks;
   std::vector<std::unique_ptr<ExpertLoad>> loads;
   for (int i = 0; i < config.num_layers; ++i) {
@@ -241,14 +324,16 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
     if (has_experts) {
       loads.push_back(std::make_unique<ExpertLoad>(i, config.experts.num_experts));
     }
-    blocks.push_back(make_block(config, options, split, constants.front().get(), i, names,
-                                has_experts ? loads.back().get() : nullptr));
+    blocks.push_back(make_block.make(i, has_experts ? loads.back().get() : nullptr));
   }
   auto norm = std::make_unique<RmsNorm>(
-      config.norm_eps, split.all(Parametrisation(config, options)
-                                     .final_norm(norm_scale(config, dtype, "model.norm.weight"))));
+      ops::RmsScale(config.norm_eps, form.norm_offset),
+      split.all(Parametrisation(config, options)
+                    .final_norm(norm_weight("model.norm.weight", {dtype, {config.hidden_size}},
+                                            form.norm_offset))));
+  // A head of s x gives s times the logits.
   auto model = assemble(config, options, std::move(constants), split, std::move(ends),
-                        std::move(blocks), std::move(norm));
+                        std::move(blocks), scaled(std::move(norm), config.logits_scale));
   model->expert_loads = std::move(loads);
   return model;
 }

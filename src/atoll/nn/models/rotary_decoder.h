@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "atoll/nn/mlp.h"
 #include "atoll/nn/model.h"
 
 namespace atl::nn {
@@ -22,6 +23,25 @@ struct DecoderDefaults {
   std::int64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
   double norm_eps = 1e-6;
   double rope_theta = 10000;
+  double local_rope_theta = 0;  ///< of layers with a window, where that is another
+  double rotary_part = 1;       ///< of each head's elements, where config.json may say so
+  bool tie_embeddings = false;
+  const char* activation_field = "hidden_act";
+  const char* activation = "silu";  ///< the one that the family has
+};
+
+/// How a family's blocks differ from Llama's. Names are those within a block; null: there is none.
+struct DecoderForm {
+  const char* attention_norm = "input_layernorm";
+  const char* attention_out_norm = nullptr;  ///< of what the attention adds to the stream
+  const char* mlp_norm = "post_attention_layernorm";
+  const char* mlp_out_norm = nullptr;
+  const char* qkv = nullptr;      ///< one matrix: queries, keys and values, as "self_attn.qkv_proj"
+  const char* gate_up = nullptr;  ///< one matrix: gate and up, as "mlp.gate_up_proj"
+  double norm_offset = 0;         ///< see ops::RmsScale; a weight then starts at 1 - norm_offset
+  Glu glu = Glu::kSwiglu;
+  const ExpertNames* experts = nullptr;  ///< of blocks with experts
+  ops::RotaryPairs rotary_pairs = ops::RotaryPairs::kHalves;
 };
 
 /// Reads and checks the fields that all these families have; `origin` names the file in errors. The
@@ -41,10 +61,10 @@ std::string decoder_json(const ModelConfig& config, const char* architecture, st
 /// The fields read_windows_by_layer reads, as such a text.
 std::string windows_by_layer_json(const ModelConfig& config);
 
-/// Builds the layers; biases, norms and windows as `config` says.
+/// Builds Llama's layers; biases, norms, windows and scales as `config` says.
 std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options);
-/// The same, with the experts that `config` has.
+/// The same in another form.
 std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options,
-                                     const ExpertNames& names);
+                                     const DecoderForm& form);
 
 }  // namespace atl::nn

@@ -17,6 +17,21 @@ json scaling_json(const RopeScaling& scaling) {
       return nullptr;
     case RopeScaling::Kind::kLinear:
       return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case RopeScaling::Kind::kYarn:
+      return {{"rope_type", "yarn"},
+              {"factor", scaling.factor},
+              {"attention_factor", scaling.attention_factor},
+              {"beta_fast", scaling.beta_fast},
+              {"beta_slow", scaling.beta_slow},
+              {"truncate", scaling.truncate},
+              {"original_max_position_embeddings", scaling.original_max_positions}};
+    case RopeScaling::Kind::kLongrope:
+      return {{"rope_type", "longrope"},
+              {"factor", scaling.factor},
+              {"attention_factor", scaling.attention_factor},
+              {"short_factor", scaling.short_factors},
+              {"long_factor", scaling.long_factors},
+              {"original_max_position_embeddings", scaling.original_max_positions}};
     case RopeScaling::Kind::kLlama3:
       return {{"rope_type", "llama3"},
               {"factor", scaling.factor},
@@ -59,6 +74,7 @@ std::string decoder_json(const ModelConfig& config, const char* architecture,
       {"vocab_size", config.vocab_size},
   };
   fields.update(json::parse(own));
+  if (fields["hidden_act"].is_null()) fields.erase("hidden_act");  // the family has another name
   return fields.dump(2) + "\n";
 }
 

@@ -2,21 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "atoll/nn/models/family.h"
+
 namespace atl::nn {
 
-SizeNames size_names(std::string_view family) {
-  if (family != "gpt2") return {};
-  return {.hidden_size = "n_embd",
-          .num_layers = "n_layer",
-          .num_heads = "n_head",
-          .num_kv_heads = "n_head",
-          .head_dim = "n_embd / n_head",
-          .intermediate_size = "n_inner",
-          .max_positions = "n_positions"};
-}
-
 std::string size_list(const ModelConfig& config) {
-  const SizeNames names = size_names(config.family);
+  const SizeNames& names = find_family(config.family, "a model").sizes;
   const ops::HeadLayout& heads = config.heads;
   const ExpertShape& experts = config.experts;
   std::string list = fmt::format(

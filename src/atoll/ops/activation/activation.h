@@ -16,6 +16,12 @@ void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tenso
 
 /// The two GELUs in use: 0.5 x (1 + erf(x / sqrt 2)), and GPT-2's tanh approximation ("gelu_new").
 enum class Gelu { kErf, kTanh };
+/// h = gelu(gate) * up (Shazeer 2020, eq. 6).  gate_up: (..., 2F), each row gate then up.  h: (...,
+/// F)
+void geglu_forward(Run& run, Gelu kind, Tensor gate_up, Tensor h);
+/// dgate_up = gradient of geglu_forward for dh, and h again unless it is undefined. Aliases as in
+/// swiglu_backward.
+void geglu_backward(Run& run, Gelu kind, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h = {});
 /// y = gelu(x), elementwise (Hendrycks & Gimpel 2016).
 void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y);
 /// dx = gradient of gelu_forward for dy, and gelu_forward's y again unless it is undefined, so that

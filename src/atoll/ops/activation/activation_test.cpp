@@ -60,6 +60,44 @@ TEST(Swiglu, GradientMatchesFiniteDifferences) {
   EXPECT_LE(test::max_relative_error(dgate_up, test::finite_difference(gate_up, loss)), 1e-8);
 }
 
+TEST_P(ActivationTargets, GegluMatchesRefInDouble) {
+  TestRun run;
+  for (const Gelu kind : kKinds) {
+    for (const std::int64_t F : kWidths) {
+      auto gate_up = random_tensor<float>({5, 2 * F}, 1, 20.0F);
+      auto dh = random_tensor<float>({5, F}, 2);
+      OwnedTensor<float> h({5, F}), h_again({5, F}), dgate_up({5, 2 * F});
+      geglu_forward(run, kind, gate_up, h);
+      geglu_backward(run, kind, gate_up, dh, dgate_up, h_again);
+      auto exact_in = gate_up.as<double>();
+      auto exact_dh = dh.as<double>();
+      OwnedTensor<double> exact_h({5, F}), exact_dgate_up({5, 2 * F});
+      ref::geglu_backward<double>(kind, exact_in, exact_dh, exact_dgate_up, exact_h);
+      // As GeluMatchesRefInDoubleOnAGrid, times up of at most 20, rounded twice more.
+      EXPECT_LE(test::max_abs_difference(h, exact_h), 400 * 6 * kUlp) << F;
+      EXPECT_LE(test::max_abs_difference(dgate_up, exact_dgate_up), 22 * 10 * kUlp) << F;
+      EXPECT_EQ(h, h_again);
+      geglu_backward(run, kind, gate_up, dh, gate_up, h);
+      EXPECT_EQ(gate_up, dgate_up) << "in place";
+    }
+  }
+}
+
+TEST(Geglu, GradientMatchesFiniteDifferences) {
+  TestRun run;
+  for (const Gelu kind : kKinds) {
+    auto gate_up = random_tensor<double>({3, 10}, 1, 3.0F);
+    auto dh = random_tensor<double>({3, 5}, 2);
+    OwnedTensor<double> h({3, 5}), dgate_up({3, 10});
+    geglu_backward(run, kind, gate_up, dh, dgate_up, h);
+    const auto loss = [&] {
+      geglu_forward(run, kind, gate_up, h);
+      return test::dot(dh, h);
+    };
+    EXPECT_LE(test::max_relative_error(dgate_up, test::finite_difference(gate_up, loss)), 1e-8);
+  }
+}
+
 TEST(Swiglu, GradientMayOverwriteItsInput) {
   TestRun run;
   auto gate_up = random_tensor<float>({4, 2 * 65}, 1);

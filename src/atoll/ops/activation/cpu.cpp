@@ -138,6 +138,29 @@ struct ErfKind {
   HWY_INLINE GeluParts operator()(Vf x) const { return gelu_erf(x); }
 };
 
+template <class T, class Kind>
+void geglu_row(Kind gelu, const T* gate, const T* up, std::size_t F, T* h) {
+  for_lanes(F, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf g = lanes.load(gate + i);
+    lanes.store(hn::Mul(hn::Mul(g, gelu(g).factor), lanes.load(up + i)), h + i);
+  });
+}
+
+template <class T, class Kind>
+void geglu_backward_row(Kind gelu, const T* gate, const T* up, const T* dh, std::size_t F, T* dgate,
+                        T* dup, T* h) {
+  for_lanes(F, [&](std::size_t i, auto lanes) HWY_ATTR {
+    const Vf g = lanes.load(gate + i);
+    const Vf u = lanes.load(up + i);
+    const Vf d = lanes.load(dh + i);
+    const GeluParts parts = gelu(g);
+    const Vf y = hn::Mul(g, parts.factor);
+    if (h != nullptr) lanes.store(hn::Mul(y, u), h + i);
+    lanes.store(hn::Mul(d, y), dup + i);
+    lanes.store(hn::Mul(hn::Mul(d, u), parts.slope), dgate + i);
+  });
+}
+
 // Rows, or elements, [begin, end) of a whole tensor.
 
 void Swiglu(const Tensor& gate_up, const Tensor& h, std::int64_t begin, std::int64_t end) {
@@ -159,6 +182,40 @@ void SwigluBackward(const Tensor& gate_up, const Tensor& dh, const Tensor& dgate
       T* dgate = dgate_up.data<T>() + row * 2 * F;
       swiglu_backward_row(gate, gate + F, dh.data<T>() + row * F, static_cast<std::size_t>(F),
                           dgate, dgate + F, h.defined() ? h.data<T>() + row * F : nullptr);
+    }
+  });
+}
+
+void Geglu(Gelu kind, const Tensor& gate_up, const Tensor& h, std::int64_t begin,
+           std::int64_t end) {
+  const std::int64_t F = h.dim(-1);
+  const auto width = static_cast<std::size_t>(F);
+  with_storage(h.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = gate_up.data<T>() + row * 2 * F;
+      T* to = h.data<T>() + row * F;
+      if (kind == Gelu::kErf)
+        geglu_row(ErfKind(), gate, gate + F, width, to);
+      else
+        geglu_row(TanhKind(), gate, gate + F, width, to);
+    }
+  });
+}
+
+void GegluBackward(Gelu kind, const Tensor& gate_up, const Tensor& dh, const Tensor& dgate_up,
+                   const Tensor& h, std::int64_t begin, std::int64_t end) {
+  const std::int64_t F = dh.dim(-1);
+  const auto width = static_cast<std::size_t>(F);
+  with_storage(dh.dtype(), [&]<typename T>(T) HWY_ATTR {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* gate = gate_up.data<T>() + row * 2 * F;
+      const T* d = dh.data<T>() + row * F;
+      T* dgate = dgate_up.data<T>() + row * 2 * F;
+      T* again = h.defined() ? h.data<T>() + row * F : nullptr;
+      if (kind == Gelu::kErf)
+        geglu_backward_row(ErfKind(), gate, gate + F, d, width, dgate, dgate + F, again);
+      else
+        geglu_backward_row(TanhKind(), gate, gate + F, d, width, dgate, dgate + F, again);
     }
   });
 }
@@ -198,6 +255,8 @@ namespace {
 
 HWY_EXPORT(Swiglu);
 HWY_EXPORT(SwigluBackward);
+HWY_EXPORT(Geglu);
+HWY_EXPORT(GegluBackward);
 HWY_EXPORT(GeluForward);
 HWY_EXPORT(GeluBackward);
 
@@ -222,6 +281,20 @@ void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tenso
   run.threads().run_chunked(
       dh.shape().num_rows(), rows_per_task(dh.dim(-1)), [&](std::int64_t begin, std::int64_t end) {
         HWY_DYNAMIC_DISPATCH(SwigluBackward)(gate_up, dh, dgate_up, h, begin, end);
+      });
+}
+
+void geglu_forward(Run& run, Gelu kind, Tensor gate_up, Tensor h) {
+  run.threads().run_chunked(h.shape().num_rows(), rows_per_task(h.dim(-1)),
+                            [&](std::int64_t begin, std::int64_t end) {
+                              HWY_DYNAMIC_DISPATCH(Geglu)(kind, gate_up, h, begin, end);
+                            });
+}
+
+void geglu_backward(Run& run, Gelu kind, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
+  run.threads().run_chunked(
+      dh.shape().num_rows(), rows_per_task(dh.dim(-1)), [&](std::int64_t begin, std::int64_t end) {
+        HWY_DYNAMIC_DISPATCH(GegluBackward)(kind, gate_up, dh, dgate_up, h, begin, end);
       });
 }
 

@@ -37,6 +37,28 @@ Declined swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, T
   });
 }
 
+Declined geglu_forward(Run& run, Gelu kind, Tensor gate_up, Tensor h) {
+  return serve_gpu_storage(run, h.dtype(), [&]<typename T>(T) {
+    with_pack<kPack<T>>(h.dim(-1), {gate_up, h}, [&]<int V>(std::integral_constant<int, V>) {
+      launch_packs(
+          run, h.num_elements(), V,
+          GegluForward<T, V>{input<T>(gate_up), output<T>(h), h.dim(-1), kind == Gelu::kTanh});
+    });
+  });
+}
+
+Declined geglu_backward(Run& run, Gelu kind, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
+  return serve_gpu_storage(run, dh.dtype(), [&]<typename T>(T) {
+    const Tensor again = h.defined() ? h : dh;
+    with_pack<kPack<T>>(
+        dh.dim(-1), {gate_up, dh, dgate_up, again}, [&]<int V>(std::integral_constant<int, V>) {
+          launch_packs(run, dh.num_elements(), V,
+                       GegluBackward<T, V>{input<T>(gate_up), input<T>(dh), output<T>(dgate_up),
+                                           output<T>(h), dh.dim(-1), kind == Gelu::kTanh});
+        });
+  });
+}
+
 Declined gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {
   return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
     with_pack<kPack<T>>(x.num_elements(), {x, y}, [&]<int V>(std::integral_constant<int, V>) {

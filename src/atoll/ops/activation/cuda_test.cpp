@@ -122,6 +122,41 @@ TEST(CudaSwiglu, MatchesRefInDouble) {
   check_swiglu<Bf16>();
 }
 
+template <typename T>
+void check_geglu(Gelu kind) {
+  for (const auto& [rows, width] : {std::pair{1, 1}, {3, 17}, {5, 64}, {2, 1032}}) {
+    const Swiglu<T> start{random_tensor<T>({rows, 2 * width}, 1, 4),
+                          random_tensor<T>({rows, width}, 2),
+                          OwnedTensor<T>({rows, width}),
+                          OwnedTensor<T>({rows, 2 * width}),
+                          OwnedTensor<T>({rows, width}),
+                          OwnedTensor<T>({rows, 2 * width})};
+    const auto got = test::in_every_order(
+        start,
+        [kind](Gpu& gpu, Swiglu<T>& s) {
+          const Tensor gate_up = gpu(s.gate_up);
+          geglu_forward(gpu.run, kind, gate_up, gpu(s.h));
+          geglu_backward(gpu.run, kind, gate_up, gpu(s.dh), gpu(s.dgate_up), gpu(s.h_again));
+          geglu_backward(gpu.run, kind, gate_up, gpu(s.dh), gpu(s.dgate_up_alone));
+        },
+        kDiffers);
+    auto gate_up = start.gate_up.template as<double>(), dh = start.dh.template as<double>();
+    OwnedTensor<double> h({rows, width}), dgate_up({rows, 2 * width});
+    ref::geglu_backward<double>(kind, gate_up, dh, dgate_up, h);
+    EXPECT_LE(error(got.h, h), kFewOperations) << rows << " x " << width;
+    EXPECT_LE(error(got.dgate_up, dgate_up), kFewOperations) << rows << " x " << width;
+    EXPECT_EQ(got.h, got.h_again);
+    EXPECT_EQ(got.dgate_up, got.dgate_up_alone);
+  }
+}
+
+TEST(CudaGeglu, MatchesRefInDouble) {
+  for (const Gelu kind : {Gelu::kErf, Gelu::kTanh}) {
+    check_geglu<float>(kind);
+    check_geglu<Bf16>(kind);
+  }
+}
+
 TEST(CudaSwiglu, MovesEachElementOnce) {
   Gpu gpu;
   OwnedTensor<Bf16> gate_up = random_tensor<Bf16>({4, 512}, 1), h({4, 256}), dh({4, 256});

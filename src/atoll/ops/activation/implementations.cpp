@@ -19,6 +19,14 @@ struct SwigluForward {
 struct SwigluBackward {
   Tensor gate_up, dh, dgate_up, h;
 };
+struct GegluForward {
+  Gelu kind;
+  Tensor gate_up, h;
+};
+struct GegluBackward {
+  Gelu kind;
+  Tensor gate_up, dh, dgate_up, h;
+};
 struct GeluForward {
   Gelu kind;
   Tensor x, y;
@@ -57,6 +65,42 @@ constexpr Implementation<SwigluBackward> kSwigluBackward[] = {
      [](Run& run, const SwigluBackward& a) {
        return serve_any_storage(run, a.dh.dtype(), [&]<typename T>(T) {
          ref::swiglu_backward<T>(a.gate_up, a.dh, a.dgate_up, a.h);
+       });
+     }},
+};
+
+constexpr Implementation<GegluForward> kGegluForward[] = {
+    {"cpu",
+     [](Run& run, const GegluForward& a) {
+       return serve_f32_or_bf16(run, a.h.dtype(),
+                                [&] { cpu::geglu_forward(run, a.kind, a.gate_up, a.h); });
+     }},
+    {"cuda",
+     [](Run& run, const GegluForward& a) {
+       return cuda::geglu_forward(run, a.kind, a.gate_up, a.h);
+     }},
+    {"ref",
+     [](Run& run, const GegluForward& a) {
+       return serve_any_storage(
+           run, a.h.dtype(), [&]<typename T>(T) { ref::geglu_forward<T>(a.kind, a.gate_up, a.h); });
+     }},
+};
+
+constexpr Implementation<GegluBackward> kGegluBackward[] = {
+    {"cpu",
+     [](Run& run, const GegluBackward& a) {
+       return serve_f32_or_bf16(run, a.dh.dtype(), [&] {
+         cpu::geglu_backward(run, a.kind, a.gate_up, a.dh, a.dgate_up, a.h);
+       });
+     }},
+    {"cuda",
+     [](Run& run, const GegluBackward& a) {
+       return cuda::geglu_backward(run, a.kind, a.gate_up, a.dh, a.dgate_up, a.h);
+     }},
+    {"ref",
+     [](Run& run, const GegluBackward& a) {
+       return serve_any_storage(run, a.dh.dtype(), [&]<typename T>(T) {
+         ref::geglu_backward<T>(a.kind, a.gate_up, a.dh, a.dgate_up, a.h);
        });
      }},
 };
@@ -114,6 +158,20 @@ void swiglu_backward(Run& run, Tensor gate_up, Tensor dh, Tensor dgate_up, Tenso
   if (h.defined()) check_spec("swiglu_backward", dh.spec(), {h});
   dispatch<SwigluBackward>("swiglu_backward", kSwigluBackward, run, {gate_up, dh, dgate_up, h},
                            cost_of({dh, h, gate_up, dgate_up}));
+}
+
+void geglu_forward(Run& run, Gelu kind, Tensor gate_up, Tensor h) {
+  check_spec("geglu_forward", h.spec().with_last(2 * h.dim(-1)), {gate_up});
+  check_spec("geglu_forward", h.spec(), {h});
+  dispatch<GegluForward>("geglu_forward", kGegluForward, run, {kind, gate_up, h},
+                         cost_of({h, gate_up}));
+}
+
+void geglu_backward(Run& run, Gelu kind, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h) {
+  check_spec("geglu_backward", dh.spec().with_last(2 * dh.dim(-1)), {gate_up, dgate_up});
+  if (h.defined()) check_spec("geglu_backward", dh.spec(), {h});
+  dispatch<GegluBackward>("geglu_backward", kGegluBackward, run, {kind, gate_up, dh, dgate_up, h},
+                          cost_of({dh, h, gate_up, dgate_up}));
 }
 
 void gelu_forward(Run& run, Gelu kind, Tensor x, Tensor y) {

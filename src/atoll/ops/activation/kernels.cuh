@@ -86,6 +86,72 @@ ATOLL_DEVICE GeluValues gelu_values(float x) {
   return {y, fmaf(y * (1.0F - s), du, s)};
 }
 
+/// h = gelu(gate) up.
+template <typename T, int V>
+struct GegluForward {
+  static constexpr const char* kName = "geglu_forward";
+  static constexpr int kMaxThreads = 256;
+  Global<const T> gate_up;  // (rows, 2 width), each row gate, then up
+  Global<T> h;              // (rows, width)
+  std::int64_t width;
+  bool by_tanh;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
+    if (i >= h.size) return;
+    by_tanh ? run<true>(i) : run<false>(i);
+  }
+
+  template <bool kTanh>
+  ATOLL_DEVICE void run(std::int64_t i) const {
+    const std::int64_t at = i + i / width * width;
+    const auto gate = Held<T, V>::of(gate_up.template load<V>(at));
+    const auto up = Held<T, V>::of(gate_up.template load<V>(at + width));
+    float out[V];
+    ATOLL_UNROLL
+    for (int k = 0; k < V; ++k) out[k] = gelu_values<kTanh>(gate[k]).y * up[k];
+    h.template store<V>(i, packed<T>(out));
+  }
+};
+
+/// dgate_up = gradient for dh, and h again unless it is empty. dgate_up may be gate_up.
+template <typename T, int V>
+struct GegluBackward {
+  static constexpr const char* kName = "geglu_backward";
+  static constexpr int kMaxThreads = 256;
+  Global<const T> gate_up;
+  Global<const T> dh;
+  Global<T> dgate_up;
+  Global<T> h;
+  std::int64_t width;
+  bool by_tanh;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
+    if (i >= dh.size) return;
+    by_tanh ? run<true>(i) : run<false>(i);
+  }
+
+  template <bool kTanh>
+  ATOLL_DEVICE void run(std::int64_t i) const {
+    const std::int64_t at = i + i / width * width;
+    const auto gates = Held<T, V>::of(gate_up.template load<V>(at));
+    const auto ups = Held<T, V>::of(gate_up.template load<V>(at + width));
+    const auto dhs = Held<T, V>::of(dh.template load<V>(i));
+    float out[V], dgate[V], dup[V];
+    ATOLL_UNROLL
+    for (int k = 0; k < V; ++k) {
+      const GeluValues gelu = gelu_values<kTanh>(gates[k]);
+      out[k] = gelu.y * ups[k];
+      dgate[k] = dhs[k] * ups[k] * gelu.slope;
+      dup[k] = dhs[k] * gelu.y;
+    }
+    if (h.size > 0) h.template store<V>(i, packed<T>(out));
+    dgate_up.template store<V>(at, packed<T>(dgate));
+    dgate_up.template store<V>(at + width, packed<T>(dup));
+  }
+};
+
 /// y = gelu(x).
 template <typename T, int V>
 struct GeluForward {
@@ -207,8 +273,9 @@ struct GeluBackwardColumns {
 };
 
 template <typename T, int V>
-using ActivationKernelsOf = KernelList<SwigluForward<T, V>, SwigluBackward<T, V>, GeluForward<T, V>,
-                                       GeluBackward<T, V>, GeluBackwardColumns<T, V>>;
+using ActivationKernelsOf = KernelList<SwigluForward<T, V>, SwigluBackward<T, V>, GegluForward<T, V>,
+                                       GegluBackward<T, V>, GeluForward<T, V>, GeluBackward<T, V>,
+                                       GeluBackwardColumns<T, V>>;
 using ActivationKernels = Joined<ActivationKernelsOf<float, 1>, ActivationKernelsOf<float, 4>,
                                  ActivationKernelsOf<Bf16, 1>, ActivationKernelsOf<Bf16, 8>>;
 

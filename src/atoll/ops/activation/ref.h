@@ -70,6 +70,35 @@ GeluValue<T> gelu(Gelu kind, T x) {
   return {T(0.5) * x * (1 + t), T(0.5) * (1 + t) + T(0.5) * x * (1 - t * t) * du};
 }
 
+/// h = gelu(gate) * up; see ops/activation/activation.h.
+template <typename T>
+void geglu_forward(Gelu kind, Tensor gate_up, Tensor h) {
+  const std::int64_t F = h.dim(-1);
+  for (std::int64_t row = 0; row < h.shape().num_rows(); ++row) {
+    const T* gate = gate_up.data<T>() + row * 2 * F;
+    for (std::int64_t f = 0; f < F; ++f) {
+      h.data<T>()[row * F + f] = narrow<T>(gelu(kind, widen(gate[f])).y * widen(gate[F + f]));
+    }
+  }
+}
+
+/// dup = dh gelu(gate), dgate = dh up gelu'(gate).
+template <typename T>
+void geglu_backward(Gelu kind, Tensor gate_up, Tensor dh, Tensor dgate_up, Tensor h = {}) {
+  const std::int64_t F = dh.dim(-1);
+  for (std::int64_t row = 0; row < dh.shape().num_rows(); ++row) {
+    for (std::int64_t f = 0; f < F; ++f) {
+      const std::int64_t at = row * 2 * F + f;
+      const GeluValue<Compute<T>> gate = gelu(kind, widen(gate_up.data<T>()[at]));
+      const Compute<T> up = widen(gate_up.data<T>()[at + F]);
+      const Compute<T> d = widen(dh.data<T>()[row * F + f]);
+      if (h.defined()) h.data<T>()[row * F + f] = narrow<T>(gate.y * up);
+      dgate_up.data<T>()[at] = narrow<T>(d * up * gate.slope);
+      dgate_up.data<T>()[at + F] = narrow<T>(d * gate.y);
+    }
+  }
+}
+
 /// y = gelu(x); see ops/activation/activation.h.
 template <typename T>
 void gelu_forward(Gelu kind, Tensor x, Tensor y) {

@@ -76,7 +76,7 @@ void run_norms(Gpu& gpu, std::int64_t width, bool is_layer) {
     add_norm_sums(run, kRows, sums, gpu(dweight), gpu(dbias));
   } else {
     rms_norm_forward(run, 1e-5, in, w, gpu(y), r);
-    rms_norm_backward(run, in, w, r, grad, gpu(past), gpu(dx), sums);
+    rms_norm_backward(run, 1e-5, in, w, r, grad, gpu(past), gpu(dx), sums);
     add_norm_sums(run, kRows, sums, gpu(dweight));
   }
 }

@@ -36,6 +36,21 @@ void Add(const Tensor& a, const Tensor& b, const Tensor& y, std::int64_t begin, 
   });
 }
 
+template <class T>
+void scale_span(float factor, const T* x, std::size_t n, T* y) {
+  const Vf size = hn::Set(F32(), factor);
+  for_lanes(n, [&](std::size_t i, auto lanes)
+                   HWY_ATTR { lanes.store(hn::Mul(lanes.load(x + i), size), y + i); });
+}
+
+// Elements [begin, end).
+void Scale(float factor, const Tensor& x, const Tensor& y, std::int64_t begin, std::int64_t end) {
+  with_storage(y.dtype(), [&]<typename T>(T) HWY_ATTR {
+    scale_span(factor, x.data<T>() + begin, static_cast<std::size_t>(end - begin),
+               y.data<T>() + begin);
+  });
+}
+
 // y = x * scale where the element's 24-bit draw is at least `threshold`, else 0. Elements
 // [first, first + n) of a sample; first is a multiple of the words one round of Philox gives.
 template <class T>
@@ -100,6 +115,7 @@ namespace atl::ops::cpu {
 namespace {
 
 HWY_EXPORT(Add);
+HWY_EXPORT(Scale);
 HWY_EXPORT(Dropout);
 HWY_EXPORT(SumOfSquares);
 
@@ -115,6 +131,13 @@ void add(Run& run, Tensor a, Tensor b, Tensor y) {
                             [&](std::int64_t begin, std::int64_t end) {
                               HWY_DYNAMIC_DISPATCH(Add)(a, b, y, begin, end);
                             });
+}
+
+void scale(Run& run, double factor, Tensor x, Tensor y) {
+  run.threads().run_chunked(
+      y.num_elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+        HWY_DYNAMIC_DISPATCH(Scale)(static_cast<float>(factor), x, y, begin, end);
+      });
 }
 
 void convert(Run& run, Tensor x, Tensor y) {

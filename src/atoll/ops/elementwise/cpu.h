@@ -8,6 +8,7 @@
 namespace atl::ops::cpu {
 
 void add(Run& run, Tensor a, Tensor b, Tensor y);
+void scale(Run& run, double factor, Tensor x, Tensor y);
 /// Between f32 and bf16, either way.
 void convert(Run& run, Tensor x, Tensor y);
 /// Of a part, C is a multiple of 4.

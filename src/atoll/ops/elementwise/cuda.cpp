@@ -65,6 +65,17 @@ Declined add(Run& run, Tensor a, Tensor b, Tensor y) {
   });
 }
 
+Declined scale(Run& run, double factor, Tensor x, Tensor y) {
+  return serve_gpu_storage(run, y.dtype(), [&]<typename T>(T) {
+    if (y.num_elements() == 0) return;
+    with_pack<kPack<T>>(y.num_elements(), {x, y}, [&]<int V>(std::integral_constant<int, V>) {
+      using Kernel = Scale<T, V>;
+      launch<ElementwiseKernels>(run, thread_a_pack(y.num_elements(), V, Kernel::kMaxThreads),
+                                 Kernel{input<T>(x), output<T>(y), static_cast<float>(factor)});
+    });
+  });
+}
+
 Declined copy(Run& run, Tensor x, Tensor y) {
   return serve_gpu(run, [&] { run.stream->copy(y.raw(), x.raw(), x.bytes()); });
 }

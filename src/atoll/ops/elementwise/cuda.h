@@ -9,6 +9,7 @@ namespace atl::ops::cuda {
 
 /// b: as y, or a row that is added to each.
 Declined add(Run& run, Tensor a, Tensor b, Tensor y);
+Declined scale(Run& run, double factor, Tensor x, Tensor y);
 Declined copy(Run& run, Tensor x, Tensor y);
 Declined convert(Run& run, Tensor x, Tensor y);
 Declined fill_zero(Run& run, Tensor x);

@@ -53,6 +53,23 @@ void check_add() {
   }
 }
 
+template <typename T>
+void check_scale() {
+  for (const auto& [rows, width] : {std::pair{1, 1}, {7, 33}, {5, 1032}}) {
+    const Three<T> start{random_tensor<T>({rows, width}, 1), {}, OwnedTensor<T>({rows, width})};
+    const auto scaled = test::in_every_order(
+        start, [](Gpu& gpu, Three<T>& s) { scale(gpu.run, 0.3, gpu(s.a), gpu(s.y)); }, kDiffers);
+    Three<T> exact = start;
+    ref::scale<T>(0.3, exact.a, exact.y);
+    EXPECT_EQ(scaled.y, exact.y);
+  }
+}
+
+TEST(CudaScale, GivesTheBitsOfRef) {
+  check_scale<float>();
+  check_scale<Bf16>();
+}
+
 TEST(CudaAdd, GivesTheBitsOfRef) {
   check_add<float>();
   check_add<Bf16>();

@@ -13,6 +13,9 @@ namespace atl::ops {
 void add(Run& run, Tensor a, Tensor b, Tensor y);
 /// y = x + bias, row by row; y may be x.  x, y: (..., C)  bias: (C). All of one dtype.
 void add_bias(Run& run, Tensor x, Tensor bias, Tensor y);
+/// y = factor x, rounded once, with `factor` in the compute dtype; y may be x. Of one dtype: f32,
+/// f64 or bf16.
+void scale(Run& run, double factor, Tensor x, Tensor y);
 /// y = x; same dtype and number of elements, no overlap.
 void copy(Run& run, Tensor x, Tensor y);
 /// y = x with as many elements, no overlap: f32 to bf16 (rounded to nearest, ties to even), bf16 to

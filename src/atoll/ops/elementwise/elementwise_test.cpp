@@ -34,6 +34,26 @@ TEST(Add, IsExactAndMayWriteOverAnOperand) {
   }
 }
 
+template <typename T>
+void check_scale() {
+  TestRun run;
+  for (const std::int64_t n : kSizes) {
+    auto x = random_tensor<T>({n}, 1);
+    OwnedTensor<T> y({n}), expected({n});
+    ref::scale<T>(0.3, x, expected);
+    scale(run, 0.3, x, y);
+    EXPECT_EQ(y, expected);
+    scale(run, 0.3, x, x);
+    EXPECT_EQ(x, expected) << "in place";
+  }
+}
+
+TEST(Scale, IsRefInEveryDtype) {
+  check_scale<float>();
+  check_scale<Bf16>();
+  check_scale<double>();
+}
+
 TEST(Add, ServesDouble) {
   TestRun run;
   OwnedTensor<double> a({3}, 1.5), b({3}, 2.25), y({3});

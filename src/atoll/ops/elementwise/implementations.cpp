@@ -17,6 +17,10 @@ struct Add {
 struct AddBias {
   Tensor x, bias, y;
 };
+struct Scale {
+  double factor;
+  Tensor x, y;
+};
 struct Copy {
   Tensor x, y;
 };
@@ -62,6 +66,19 @@ constexpr Implementation<AddBias> kAddBias[] = {
        return serve_any_storage(run, a.y.dtype(), [&]<typename T>(T) {
          ref::add_bias<T>(run.threads(), a.x, a.bias, a.y);
        });
+     }},
+};
+
+constexpr Implementation<Scale> kScale[] = {
+    {"cpu",
+     [](Run& run, const Scale& a) {
+       return serve_f32_or_bf16(run, a.y.dtype(), [&] { cpu::scale(run, a.factor, a.x, a.y); });
+     }},
+    {"cuda", [](Run& run, const Scale& a) { return cuda::scale(run, a.factor, a.x, a.y); }},
+    {"ref",
+     [](Run& run, const Scale& a) {
+       return serve_any_storage(run, a.y.dtype(),
+                                [&]<typename T>(T) { ref::scale<T>(a.factor, a.x, a.y); });
      }},
 };
 
@@ -163,6 +180,11 @@ void add_bias(Run& run, Tensor x, Tensor bias, Tensor y) {
   check_spec("add_bias", x.spec(), {x, y});
   check_spec("add_bias", {x.dtype(), {x.dim(-1)}}, {bias});
   dispatch<AddBias>("add_bias", kAddBias, run, {x, bias, y}, cost_of({x, y}));
+}
+
+void scale(Run& run, double factor, Tensor x, Tensor y) {
+  check_size("scale", y.dtype(), y.num_elements(), {x, y});
+  dispatch<Scale>("scale", kScale, run, {factor, x, y}, cost_of({x, y}));
 }
 
 void copy(Run& run, Tensor x, Tensor y) {

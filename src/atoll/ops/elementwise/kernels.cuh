@@ -28,6 +28,25 @@ struct Add {
   }
 };
 
+/// y = factor x; y may be x.
+template <typename T, int V>
+struct Scale {
+  static constexpr const char* kName = "scale";
+  static constexpr int kMaxThreads = 256;
+  Global<const T> x;
+  Global<T> y;
+  float factor;
+
+  ATOLL_DEVICE void operator()() const {
+    const std::int64_t i = (std::int64_t{block_x()} * num_threads() + thread()) * V;
+    if (i >= y.size) return;
+    const auto from = x.template load<V>(i);
+    Pack<T, V> to;
+    for (int k = 0; k < V; ++k) to[k] = narrowed<T>(factor * widened(from[k]));
+    y.template store<V>(i, to);
+  }
+};
+
 /// y = x in another type.
 template <typename From, typename To, int V>
 struct Convert {
@@ -158,7 +177,8 @@ struct SquarePartials {
 };
 
 using ElementwiseKernels =
-    KernelList<Add<float, 1>, Add<float, 4>, Add<Bf16, 1>, Add<Bf16, 8>, Convert<float, Bf16, 1>,
+    KernelList<Add<float, 1>, Add<float, 4>, Add<Bf16, 1>, Add<Bf16, 8>, Scale<float, 1>,
+               Scale<float, 4>, Scale<Bf16, 1>, Scale<Bf16, 8>, Convert<float, Bf16, 1>,
                Convert<float, Bf16, 4>, Convert<Bf16, float, 1>, Convert<Bf16, float, 4>,
                Dropout<float>, Dropout<Bf16>, DropoutPart<float, 1>, DropoutPart<float, 4>,
                DropoutPart<Bf16, 1>, DropoutPart<Bf16, 4>, SquarePartials>;

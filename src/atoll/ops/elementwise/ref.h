@@ -15,6 +15,16 @@ void add(Tensor a, Tensor b, Tensor y) {
   }
 }
 
+/// y = factor x.
+template <typename T>
+void scale(double factor, Tensor x, Tensor y) {
+  using Compute = decltype(widen(T()));
+  const auto size = static_cast<Compute>(factor);
+  for (std::int64_t i = 0; i < y.num_elements(); ++i) {
+    y.data<T>()[i] = narrow<T>(size * widen(x.data<T>()[i]));
+  }
+}
+
 /// y = x + bias for each row. Simple enough for the compiler to use vectors.
 template <typename T>
 void add_bias(ThreadPool& threads, Tensor x, Tensor bias, Tensor y) {

@@ -183,7 +183,7 @@ struct Norm {
   void run_rms(Run& run) {
     rms_norm_forward(run, 1e-5, x, weight, y, rstd);
     OwnedTensor<A> sums(norm_sums_spec(x.view().spec(), 1).shape);
-    rms_norm_backward(run, x, weight, rstd, dy, {}, dx, sums);
+    rms_norm_backward(run, 1e-5, x, weight, rstd, dy, {}, dx, sums);
     add_norm_sums(run, x.shape.dim(0), sums, dweight);
   }
 
@@ -310,14 +310,15 @@ TEST(Bf16, QkNormRoundsOnceAndAddsUpInF32) {
       OwnedTensor<float> dweights({2, D}), dweights32 = dweights, ref_dweights = dweights;
       qk_norm_forward(run, heads, 1e-6, x, q_weight, k_weight, y, rstd);
       qk_norm_forward(run, heads, 1e-6, x32, q32, k32, y32, rstd32);
-      qk_norm_backward(run, heads, x, q_weight, k_weight, rstd, dy, dx, dweights);
-      qk_norm_backward(run, heads, x32, q32, k32, rstd32, dy32, dx32, dweights32);
+      qk_norm_backward(run, heads, 1e-6, x, q_weight, k_weight, rstd, dy, dx, dweights);
+      qk_norm_backward(run, heads, 1e-6, x32, q32, k32, rstd32, dy32, dx32, dweights32);
       EXPECT_EQ(y, rounded(y32));
       EXPECT_EQ(rstd, rstd32);
       EXPECT_EQ(dx, rounded(dx32));
       EXPECT_EQ(dweights, dweights32);
       ref::qk_norm_forward<Bf16>(heads, 1e-6, x, q_weight, k_weight, ref_y, ref_rstd);
-      ref::qk_norm_backward<Bf16>(heads, x, q_weight, k_weight, rstd, dy, ref_dx, ref_dweights);
+      ref::qk_norm_backward<Bf16>(heads, 1e-6, x, q_weight, k_weight, rstd, dy, ref_dx,
+                                  ref_dweights);
       EXPECT_LE(ulps_apart(y, ref_y), 1);
       EXPECT_LE(test::max_abs_difference(dweights, ref_dweights), 1e-5 * test::max_abs(dweights));
     }

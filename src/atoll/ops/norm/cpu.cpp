@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 // of everything but statistics and weight gradients, which are f32.
 
 template <class T>
-void rms_row(float eps, const T* x, const T* w, std::size_t C, T* y, float* rstd) {
+void rms_row(float eps, float offset, const T* x, const T* w, std::size_t C, T* y, float* rstd) {
   const F32 d;
   const TwoSums sums = sum_lanes(C, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
     const Vf v = lanes.load(x + i);
@@ -28,8 +28,10 @@ void rms_row(float eps, const T* x, const T* w, std::size_t C, T* y, float* rstd
   });
   *rstd = 1.0F / std::sqrt(sums.first / static_cast<float>(C) + eps);
   const Vf r = hn::Set(d, *rstd);
+  const Vf shift = hn::Set(d, offset);
   for_lanes(C, [&](std::size_t i, auto lanes) HWY_ATTR {
-    lanes.store(hn::Mul(hn::Mul(lanes.load(x + i), r), lanes.load(w + i)), y + i);
+    const Vf size = hn::Add(shift, lanes.load(w + i));
+    lanes.store(hn::Mul(hn::Mul(lanes.load(x + i), r), size), y + i);
   });
 }
 
@@ -58,16 +60,18 @@ void layer_row(float eps, const T* x, const T* w, const T* bias, std::size_t C, 
 }
 
 template <class T>
-void rms_input_row(const T* x, const T* w, float rstd, const T* dy, std::size_t C, T* dx) {
+void rms_input_row(const T* x, const T* w, float offset, float rstd, const T* dy, std::size_t C,
+                   T* dx) {
   const F32 d;
   const Vf r = hn::Set(d, rstd);
+  const Vf shift = hn::Set(d, offset);
   const TwoSums sums = sum_lanes(C, [&](std::size_t i, auto lanes, TwoVectors& sum) HWY_ATTR {
-    const Vf g = hn::Mul(lanes.load(dy + i), lanes.load(w + i));
+    const Vf g = hn::Mul(lanes.load(dy + i), hn::Add(shift, lanes.load(w + i)));
     sum.first = hn::MulAdd(g, lanes.load(x + i), sum.first);
   });
   const Vf scale = hn::Set(d, sums.first * rstd * rstd / static_cast<float>(C));
   for_lanes(C, [&](std::size_t i, auto lanes) HWY_ATTR {
-    const Vf g = hn::Mul(lanes.load(dy + i), lanes.load(w + i));
+    const Vf g = hn::Mul(lanes.load(dy + i), hn::Add(shift, lanes.load(w + i)));
     lanes.store(hn::Mul(r, hn::NegMulAdd(lanes.load(x + i), scale, g)), dx + i);
   });
 }
@@ -129,13 +133,14 @@ void add_row(const T* dresidual, std::size_t C, T* dx) {
 
 // The rows [begin, end) of a whole tensor.
 
-void RmsRows(double eps, const Tensor& x, const Tensor& weight, const Tensor& y, float* rstd,
-             std::int64_t begin, std::int64_t end) {
+void RmsRows(const RmsScale& scale, const Tensor& x, const Tensor& weight, const Tensor& y,
+             float* rstd, std::int64_t begin, std::int64_t end) {
   const std::int64_t C = x.dim(-1);
   with_storage(x.dtype(), [&]<typename T>(T) HWY_ATTR {
     for (std::int64_t row = begin; row < end; ++row) {
-      rms_row(static_cast<float>(eps), x.data<T>() + row * C, weight.data<T>(),
-              static_cast<std::size_t>(C), y.data<T>() + row * C, rstd + row);
+      rms_row(static_cast<float>(scale.eps), static_cast<float>(scale.weight_offset),
+              x.data<T>() + row * C, weight.data<T>(), static_cast<std::size_t>(C),
+              y.data<T>() + row * C, rstd + row);
     }
   });
 }
@@ -152,9 +157,9 @@ void LayerRows(double eps, const Tensor& x, const Tensor& weight, const Tensor& 
 }
 
 // sums: (1 or 2, C) of these rows, or null. A row's sums come before its dx, which may be its dy.
-void BackwardRows(const Tensor& x, const Tensor& weight, const float* mean, const float* rstd,
-                  const Tensor& dy, const Tensor& dresidual, const Tensor& dx, std::int64_t begin,
-                  std::int64_t end, float* sums) {
+void BackwardRows(const RmsScale& scale, const Tensor& x, const Tensor& weight, const float* mean,
+                  const float* rstd, const Tensor& dy, const Tensor& dresidual, const Tensor& dx,
+                  std::int64_t begin, std::int64_t end, float* sums) {
   const std::int64_t width = x.dim(-1);
   const auto C = static_cast<std::size_t>(width);
   if (sums != nullptr) std::memset(sums, 0, (mean != nullptr ? 2 : 1) * C * sizeof(float));
@@ -170,7 +175,8 @@ void BackwardRows(const Tensor& x, const Tensor& weight, const float* mean, cons
         layer_input_row(x_row, w, mean[row], rstd[row], dy_row, C, dx_row);
       } else {
         if (sums != nullptr) rms_weight_row(x_row, rstd[row], dy_row, C, sums);
-        rms_input_row(x_row, w, rstd[row], dy_row, C, dx_row);
+        rms_input_row(x_row, w, static_cast<float>(scale.weight_offset), rstd[row], dy_row, C,
+                      dx_row);
       }
       if (dresidual.defined()) add_row(dresidual.data<T>() + row * width, C, dx_row);
     }
@@ -230,10 +236,11 @@ std::int64_t norm_row_blocks(std::int64_t rows) {
   return (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
 }
 
-void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
+void rms_norm_forward(Run& run, const RmsScale& scale, Tensor x, Tensor weight, Tensor y,
+                      Tensor rstd) {
   run.threads().run_chunked(
       x.shape().num_rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        HWY_DYNAMIC_DISPATCH(RmsRows)(eps, x, weight, y, rstd.data<float>(), begin, end);
+        HWY_DYNAMIC_DISPATCH(RmsRows)(scale, x, weight, y, rstd.data<float>(), begin, end);
       });
 }
 
@@ -246,8 +253,8 @@ void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bi
       });
 }
 
-void norm_backward(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
-                   Tensor dresidual, Tensor dx, Tensor sums) {
+void norm_backward(Run& run, const RmsScale& scale, Tensor x, Tensor weight, Tensor mean,
+                   Tensor rstd, Tensor dy, Tensor dresidual, Tensor dx, Tensor sums) {
   const std::int64_t rows = x.shape().num_rows();
   const std::int64_t block = rows_per_block(rows);
   const std::int64_t stride = (mean.defined() ? 2 : 1) * x.dim(-1);
@@ -256,7 +263,7 @@ void norm_backward(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, 
       rows, sums.defined() ? block : kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
         float* of_block = sums.defined() ? sums.data<float>() + begin / block * stride : nullptr;
         HWY_DYNAMIC_DISPATCH(BackwardRows)
-        (x, weight, means, rstd.data<float>(), dy, dresidual, dx, begin, end, of_block);
+        (scale, x, weight, means, rstd.data<float>(), dy, dresidual, dx, begin, end, of_block);
       });
 }
 

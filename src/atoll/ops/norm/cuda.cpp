@@ -38,7 +38,7 @@ void with_teams(std::int64_t width, std::initializer_list<Tensor> operands, OnTe
 }
 
 struct Forward {
-  double eps;
+  RmsScale scale;
   Tensor x, weight, bias, y, mean, rstd;
 
   template <typename T, int V, bool kLayer>
@@ -54,7 +54,7 @@ struct Forward {
          .shared_bytes = static_cast<std::uint32_t>(Kernel::Sums::shared_bytes(teams.threads()))},
         Kernel{input<T>(x), input<T>(weight), input<T>(bias), output<T>(y), output<float>(mean),
                output<float>(rstd), rows, x.dim(-1), each, teams.team_threads,
-               static_cast<float>(eps)});
+               static_cast<float>(scale.eps), static_cast<float>(scale.weight_offset)});
   }
   template <typename T, int V, bool kLayer>
   void alone(Run& run) const {
@@ -63,11 +63,13 @@ struct Forward {
     launch<WideNormKernels>(
         run, warp_a_row(rows, Kernel::kMaxThreads),
         Kernel{input<T>(x), input<T>(weight), input<T>(bias), output<T>(y), output<float>(mean),
-               output<float>(rstd), rows, x.dim(-1), static_cast<float>(eps)});
+               output<float>(rstd), rows, x.dim(-1), static_cast<float>(scale.eps),
+               static_cast<float>(scale.weight_offset)});
   }
 };
 
 struct Backward {
+  RmsScale scale;
   Tensor x, weight, mean, rstd, dy, dresidual, dx, sums;
 
   template <typename T, int V, bool kLayer>
@@ -83,7 +85,7 @@ struct Backward {
          .shared_bytes = static_cast<std::uint32_t>(Kernel::shared_bytes_of(teams.threads()))},
         Kernel{input<T>(x), input<T>(weight), input<float>(mean), input<float>(rstd), input<T>(dy),
                input<T>(dresidual), output<T>(dx), output<float>(sums), rows, x.dim(-1),
-               cut.rows_per_block, teams.team_threads});
+               cut.rows_per_block, teams.team_threads, static_cast<float>(scale.weight_offset)});
   }
   template <typename T, int V, bool kLayer>
   void alone(Run& run) const {
@@ -104,7 +106,8 @@ struct Backward {
     launch<WideNormKernels>(
         run, warp_a_row(rows, Kernel::kMaxThreads),
         Kernel{input<T>(x), input<T>(weight), input<float>(mean), input<float>(rstd), input<T>(dy),
-               input<T>(dresidual), output<T>(dx), rows, width});
+               input<T>(dresidual), output<T>(dx), rows, width,
+               static_cast<float>(scale.weight_offset)});
   }
 };
 
@@ -132,22 +135,22 @@ std::int64_t norm_row_blocks(std::int64_t rows) {
   return norm_rows(rows).count;
 }
 
-Declined norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
-                      Tensor mean, Tensor rstd) {
+Declined norm_forward(Run& run, const RmsScale& scale, Tensor x, Tensor weight, Tensor bias,
+                      Tensor y, Tensor mean, Tensor rstd) {
   return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
     if (x.num_elements() == 0) return;
-    const Forward norm = {eps, x, weight, bias, y, mean, rstd};
+    const Forward norm = {scale, x, weight, bias, y, mean, rstd};
     const Tensor shift = bias.defined() ? bias : weight;
     mean.defined() ? run_norm<T, true>(run, norm, {x, weight, shift, y})
                    : run_norm<T, false>(run, norm, {x, weight, shift, y});
   });
 }
 
-Declined norm_backward(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
-                       Tensor dresidual, Tensor dx, Tensor sums) {
+Declined norm_backward(Run& run, const RmsScale& scale, Tensor x, Tensor weight, Tensor mean,
+                       Tensor rstd, Tensor dy, Tensor dresidual, Tensor dx, Tensor sums) {
   return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
     if (x.num_elements() == 0) return;
-    const Backward norm = {x, weight, mean, rstd, dy, dresidual, dx, sums};
+    const Backward norm = {scale, x, weight, mean, rstd, dy, dresidual, dx, sums};
     const Tensor past = dresidual.defined() ? dresidual : x;
     mean.defined() ? run_norm<T, true>(run, norm, {x, weight, dy, past, dx})
                    : run_norm<T, false>(run, norm, {x, weight, dy, past, dx});
@@ -164,8 +167,8 @@ Declined add_norm_sums(Run& run, std::int64_t rows, Tensor sums, Tensor dweight,
   });
 }
 
-Declined qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
-                         Tensor k_weight, Tensor y, Tensor rstd) {
+Declined qk_norm_forward(Run& run, const HeadLayout& heads, const RmsScale& scale, Tensor x,
+                         Tensor q_weight, Tensor k_weight, Tensor y, Tensor rstd) {
   return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
     using Kernel = QkNormForward<T>;
     const std::int64_t rows = x.shape().num_rows();
@@ -175,12 +178,13 @@ Declined qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x
         Kernel{input<T>(x), input<T>(q_weight), input<T>(k_weight), output<T>(y),
                output<float>(rstd), rows, static_cast<int>(heads.num_heads),
                static_cast<int>(heads.num_kv_heads), static_cast<int>(heads.head_dim),
-               static_cast<float>(eps)});
+               static_cast<float>(scale.eps), static_cast<float>(scale.weight_offset)});
   });
 }
 
-Declined qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weight,
-                          Tensor k_weight, Tensor rstd, Tensor dy, Tensor dx, Tensor dweights) {
+Declined qk_norm_backward(Run& run, const HeadLayout& heads, const RmsScale& scale, Tensor x,
+                          Tensor q_weight, Tensor k_weight, Tensor rstd, Tensor dy, Tensor dx,
+                          Tensor dweights) {
   return serve_gpu_storage(run, x.dtype(), [&]<typename T>(T) {
     using Kernel = QkNormBackward<T>;
     using Partials = QkWeightPartials<T>;
@@ -207,7 +211,8 @@ Declined qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_
     launch<QkNormKernels>(
         run, warp_a_row(rows * (heads.num_heads + 2 * heads.num_kv_heads), Kernel::kMaxThreads),
         Kernel{input<T>(x), input<T>(q_weight), input<T>(k_weight), input<float>(rstd),
-               input<T>(dy), output<T>(dx), rows, num_heads, num_kv_heads, head_dim});
+               input<T>(dy), output<T>(dx), rows, num_heads, num_kv_heads, head_dim,
+               static_cast<float>(scale.weight_offset)});
   });
 }
 

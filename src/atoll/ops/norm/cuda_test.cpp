@@ -19,6 +19,7 @@ using test::OwnedTensor;
 using test::random_tensor;
 
 constexpr double kEps = 1e-5;
+const RmsScale kScale = {kEps, 0.5};
 
 const auto kDiffers = [](std::uint64_t order) { ADD_FAILURE() << "other bits in order " << order; };
 
@@ -126,15 +127,16 @@ void check_norms() {
           const Tensor x = gpu(n.x), w = gpu(n.weight), rstd = gpu(n.rstd), dx = gpu(n.dx);
           Run run = gpu.run;
           const Tensor sums = run.take_scratch(norm_sums_spec(x.spec(), 1));
-          rms_norm_forward(gpu.run, kEps, x, w, gpu(n.y), rstd);
+          rms_norm_forward(gpu.run, kScale, x, w, gpu(n.y), rstd);
           copy(gpu.run, gpu(n.dy), dx);
-          rms_norm_backward(gpu.run, x, w, rstd, dx, {}, dx, sums);
+          rms_norm_backward(gpu.run, kScale, x, w, rstd, dx, {}, dx, sums);
           add_norm_sums(gpu.run, n.x.shape.dim(0), sums, gpu(n.dweight));
         },
         kDiffers);
     exact = Norm<double, double>(start);
-    ref::rms_norm_forward<double>(kEps, exact.x, exact.weight, exact.y, exact.rstd);
-    ref::rms_norm_backward_input<double>(exact.x, exact.weight, exact.rstd, exact.dy, exact.dx);
+    ref::rms_norm_forward<double>(kScale, exact.x, exact.weight, exact.y, exact.rstd);
+    ref::rms_norm_backward_input<double>(kScale, exact.x, exact.weight, exact.rstd, exact.dy,
+                                         exact.dx);
     ref::rms_norm_backward_weight<double>(exact.x, exact.rstd, exact.dy, exact.dweight);
     expect_near(rms, exact, false);
   }
@@ -154,8 +156,8 @@ TEST(CudaNorm, WithoutSumsLeavesTheSameGradient) {
     Gpu gpu;
     auto owed = at.sums(1);
     const Tensor x = gpu(at.x), w = gpu(at.weight), rstd = gpu(at.rstd);
-    rms_norm_forward(gpu.run, kEps, x, w, gpu(at.y), rstd);
-    rms_norm_backward(gpu.run, x, w, rstd, gpu(at.dy), gpu(at.past), gpu(at.dx),
+    rms_norm_forward(gpu.run, kScale, x, w, gpu(at.y), rstd);
+    rms_norm_backward(gpu.run, kScale, x, w, rstd, gpu(at.dy), gpu(at.past), gpu(at.dx),
                       with_sums ? gpu(owed) : Tensor());
     gpu.finish();
   };
@@ -222,15 +224,15 @@ void check_qk_norm() {
         [&](Gpu& gpu, QkNorm<T, float>& n) {
           const Tensor x = gpu(n.x), q = gpu(n.q_weight), k = gpu(n.k_weight), rstd = gpu(n.rstd);
           const Tensor dy = gpu(n.dy);
-          qk_norm_forward(gpu.run, heads, kEps, x, q, k, gpu(n.y), rstd);
-          qk_norm_backward(gpu.run, heads, x, q, k, rstd, dy, dy, gpu(n.dweights));
+          qk_norm_forward(gpu.run, heads, kScale, x, q, k, gpu(n.y), rstd);
+          qk_norm_backward(gpu.run, heads, kScale, x, q, k, rstd, dy, dy, gpu(n.dweights));
         },
         kDiffers);
     QkNorm<double, double> exact(start);
-    ref::qk_norm_forward<double>(heads, kEps, exact.x, exact.q_weight, exact.k_weight, exact.y,
+    ref::qk_norm_forward<double>(heads, kScale, exact.x, exact.q_weight, exact.k_weight, exact.y,
                                  exact.rstd);
-    ref::qk_norm_backward<double>(heads, exact.x, exact.q_weight, exact.k_weight, exact.rstd,
-                                  exact.dy, exact.dy, exact.dweights);
+    ref::qk_norm_backward<double>(heads, kScale, exact.x, exact.q_weight, exact.k_weight,
+                                  exact.rstd, exact.dy, exact.dy, exact.dweights);
     const double amplified = std::max(1.0, test::max_abs(exact.rstd));
     EXPECT_LE(error(got.y, exact.y), amplified * tolerance<T>(heads.head_dim));
     EXPECT_LE(error(got.dy, exact.dy), amplified * tolerance<T>(heads.head_dim));

@@ -13,10 +13,11 @@ namespace {
 
 // The operands of one call; bias, mean and dbias are undefined for an RMS norm.
 struct Forward {
-  double eps;
+  RmsScale scale;  // of a layer norm: eps alone
   Tensor x, weight, bias, y, mean, rstd;
 };
 struct Backward {
+  RmsScale scale;
   Tensor x, weight, mean, rstd, dy, dresidual, dx, sums;
 };
 struct AddSums {
@@ -37,17 +38,17 @@ constexpr Implementation<Forward> kRmsForward[] = {
     {"cpu",
      [](Run& run, const Forward& a) {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
-         cpu::rms_norm_forward(run, a.eps, a.x, a.weight, a.y, a.rstd);
+         cpu::rms_norm_forward(run, a.scale, a.x, a.weight, a.y, a.rstd);
        });
      }},
     {"cuda",
      [](Run& run, const Forward& a) {
-       return cuda::norm_forward(run, a.eps, a.x, a.weight, {}, a.y, {}, a.rstd);
+       return cuda::norm_forward(run, a.scale, a.x, a.weight, {}, a.y, {}, a.rstd);
      }},
     {"ref",
      [](Run& run, const Forward& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
-         ref::rms_norm_forward<T>(a.eps, a.x, a.weight, a.y, a.rstd);
+         ref::rms_norm_forward<T>(a.scale, a.x, a.weight, a.y, a.rstd);
        });
      }},
 };
@@ -56,17 +57,17 @@ constexpr Implementation<Forward> kLayerForward[] = {
     {"cpu",
      [](Run& run, const Forward& a) {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
-         cpu::layer_norm_forward(run, a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
+         cpu::layer_norm_forward(run, a.scale.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
        });
      }},
     {"cuda",
      [](Run& run, const Forward& a) {
-       return cuda::norm_forward(run, a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
+       return cuda::norm_forward(run, a.scale, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
      }},
     {"ref",
      [](Run& run, const Forward& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
-         ref::layer_norm_forward<T>(a.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
+         ref::layer_norm_forward<T>(a.scale.eps, a.x, a.weight, a.bias, a.y, a.mean, a.rstd);
        });
      }},
 };
@@ -90,20 +91,21 @@ void backward_by_ref(const Backward& a) {
   if (is_layer)
     ref::layer_norm_backward_input<T>(a.x, a.weight, a.mean, a.rstd, a.dy, a.dx, a.dresidual);
   else
-    ref::rms_norm_backward_input<T>(a.x, a.weight, a.rstd, a.dy, a.dx, a.dresidual);
+    ref::rms_norm_backward_input<T>(a.scale, a.x, a.weight, a.rstd, a.dy, a.dx, a.dresidual);
 }
 
 constexpr Implementation<Backward> kBackward[] = {
     {"cpu",
      [](Run& run, const Backward& a) {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
-         cpu::norm_backward(run, a.x, a.weight, a.mean, a.rstd, a.dy, a.dresidual, a.dx, a.sums);
+         cpu::norm_backward(run, a.scale, a.x, a.weight, a.mean, a.rstd, a.dy, a.dresidual, a.dx,
+                            a.sums);
        });
      }},
     {"cuda",
      [](Run& run, const Backward& a) {
-       return cuda::norm_backward(run, a.x, a.weight, a.mean, a.rstd, a.dy, a.dresidual, a.dx,
-                                  a.sums);
+       return cuda::norm_backward(run, a.scale, a.x, a.weight, a.mean, a.rstd, a.dy, a.dresidual,
+                                  a.dx, a.sums);
      }},
     {"ref",
      [](Run& run, const Backward& a) {
@@ -147,18 +149,19 @@ void run_backward(const char* op, Run& run, const Backward& a) {
 
 }  // namespace
 
-void rms_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
+void rms_norm_forward(Run& run, const RmsScale& scale, Tensor x, Tensor weight, Tensor y,
+                      Tensor rstd) {
   constexpr const char* kOp = "rms_norm_forward";
   check_spec(kOp, x.spec(), {x, y});
   check_spec(kOp, columns(x), {weight});
   check_statistics(kOp, x, {rstd});
-  dispatch<Forward>(kOp, kRmsForward, run, {eps, x, weight, {}, y, {}, rstd},
+  dispatch<Forward>(kOp, kRmsForward, run, {scale, x, weight, {}, y, {}, rstd},
                     cost_of({x, y, rstd}));
 }
 
-void rms_norm_backward(Run& run, Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dresidual,
-                       Tensor dx, Tensor sums) {
-  run_backward("rms_norm_backward", run, {x, weight, {}, rstd, dy, dresidual, dx, sums});
+void rms_norm_backward(Run& run, const RmsScale& scale, Tensor x, Tensor weight, Tensor rstd,
+                       Tensor dy, Tensor dresidual, Tensor dx, Tensor sums) {
+  run_backward("rms_norm_backward", run, {scale, x, weight, {}, rstd, dy, dresidual, dx, sums});
 }
 
 void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bias, Tensor y,
@@ -174,7 +177,7 @@ void layer_norm_forward(Run& run, double eps, Tensor x, Tensor weight, Tensor bi
 void layer_norm_backward(Run& run, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dy,
                          Tensor dresidual, Tensor dx, Tensor sums) {
   check_statistics("layer_norm_backward", x, {mean});
-  run_backward("layer_norm_backward", run, {x, weight, mean, rstd, dy, dresidual, dx, sums});
+  run_backward("layer_norm_backward", run, {0, x, weight, mean, rstd, dy, dresidual, dx, sums});
 }
 
 Spec norm_sums_spec(const Spec& x, int num_sums) {

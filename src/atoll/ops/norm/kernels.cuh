@@ -26,6 +26,7 @@ struct NormForward {
   std::int64_t rows_per_block;
   int team_threads;
   float eps;
+  float offset;  // added to the weight of an RMS norm
 
   using Part = RowPart<T, V>;
 
@@ -90,7 +91,7 @@ struct NormForward {
         if constexpr (kLayer)
           out[i] = fmaf(value, w.packs[p][i], shift.packs[p][i]);
         else
-          out[i] = value * w.packs[p][i];
+          out[i] = value * (offset + w.packs[p][i]);
       }
       y.template store<V>(row * width + columns.column(p), packed<T>(out));
     }
@@ -119,6 +120,7 @@ struct NormBackward {
   std::int64_t width;
   std::int64_t rows_per_block;
   int team_threads;
+  float offset;  // as in NormForward
 
   static constexpr int shared_bytes() { return shared_bytes_of(kMaxThreads); }  // at most
   static constexpr int shared_bytes_of(int threads) {
@@ -135,6 +137,8 @@ struct NormBackward {
     Part x, dy, past;
     float mean, rstd;
   };
+
+  ATOLL_DEVICE float scale_of(float w) const { return kLayer ? w : offset + w; }
 
   ATOLL_DEVICE Row load(const RowColumns<V>& columns, std::int64_t row, bool is_there) const {
     const std::int64_t begin = row * width;
@@ -192,7 +196,7 @@ struct NormBackward {
       for (int i = 0; i < V; ++i) {
         const float d = now.dy.packs[p][i];
         const float xhat = (now.x.packs[p][i] - now.mean) * now.rstd;
-        const float g = d * w.packs[p][i];
+        const float g = d * scale_of(w.packs[p][i]);
         row_sums[0] = fmaf(g, xhat, row_sums[0]);
         of_columns[0][p][i] = fmaf(d, xhat, of_columns[0][p][i]);
         if constexpr (kLayer) {
@@ -216,7 +220,7 @@ struct NormBackward {
       float out[V];
       ATOLL_UNROLL
       for (int i = 0; i < V; ++i) {
-        const float g = now.dy.packs[p][i] * w.packs[p][i];
+        const float g = now.dy.packs[p][i] * scale_of(w.packs[p][i]);
         const float xhat = (now.x.packs[p][i] - now.mean) * now.rstd;
         // dresidual, or 0
         out[i] = fmaf(now.rstd, fmaf(-xhat, mean_gx, g - mean_g), now.past.packs[p][i]);
@@ -241,6 +245,7 @@ struct QkNormForward {
   int kv_heads;
   int head_dim;
   float eps;
+  float offset;  // added to the weights
 
   ATOLL_DEVICE void operator()() const {
     const int heads = query_heads + 2 * kv_heads;
@@ -264,7 +269,7 @@ struct QkNormForward {
         y.store(at * head_dim + d, value);
         continue;
       }
-      const float w = widened(head < query_heads ? q_weight.load(d) : k_weight.load(d));
+      const float w = offset + widened(head < query_heads ? q_weight.load(d) : k_weight.load(d));
       y.store(at * head_dim + d, narrowed<T>(widened(value) * r * w));
     }
   }
@@ -285,6 +290,7 @@ struct QkNormBackward {
   int query_heads;
   int kv_heads;
   int head_dim;
+  float offset;
 
   ATOLL_DEVICE void operator()() const {
     const int heads = query_heads + 2 * kv_heads;
@@ -297,7 +303,7 @@ struct QkNormBackward {
       r = rstd.load(at / heads * normed + head);
       float sum = 0;
       for (int d = lane(); d < head_dim; d += kWarp) {
-        const float w = widened(head < query_heads ? q_weight.load(d) : k_weight.load(d));
+        const float w = offset + widened(head < query_heads ? q_weight.load(d) : k_weight.load(d));
         sum += widened(dy.load(at * head_dim + d)) * w * (widened(x.load(at * head_dim + d)) * r);
       }
       mean_gx = warp_sum(sum) / static_cast<float>(head_dim);
@@ -308,7 +314,7 @@ struct QkNormBackward {
         dx.store(at * head_dim + d, grad);
         continue;
       }
-      const float w = widened(head < query_heads ? q_weight.load(d) : k_weight.load(d));
+      const float w = offset + widened(head < query_heads ? q_weight.load(d) : k_weight.load(d));
       const float xhat = widened(x.load(at * head_dim + d)) * r;
       dx.store(at * head_dim + d, narrowed<T>(r * (widened(grad) * w - xhat * mean_gx)));
     }

@@ -15,6 +15,7 @@ using test::random_tensor;
 using test::TestRun;
 
 constexpr double kEps = 1e-5;
+const RmsScale kScale = {kEps, 0.5};
 
 // All operands of both norms, of R rows and C columns.
 template <typename T>
@@ -39,9 +40,9 @@ struct Norm {
     add_norm_sums(run, x.shape.dim(0), sums, dweight, dbias);
   }
   void run_rms(Run& run) {
-    rms_norm_forward(run, kEps, x, weight, y, rstd);
+    rms_norm_forward(run, kScale, x, weight, y, rstd);
     OwnedTensor<T> sums(norm_sums_spec(x.view().spec(), 1).shape, T(1e30));
-    rms_norm_backward(run, x, weight, rstd, dy, residual(), dx, sums);
+    rms_norm_backward(run, kScale, x, weight, rstd, dy, residual(), dx, sums);
     add_norm_sums(run, x.shape.dim(0), sums, dweight);
   }
   void ref_layer() {
@@ -50,8 +51,8 @@ struct Norm {
     ref::layer_norm_backward_weight<T>(x, mean, rstd, dy, dweight, dbias);
   }
   void ref_rms() {
-    ref::rms_norm_forward<T>(kEps, x, weight, y, rstd);
-    ref::rms_norm_backward_input<T>(x, weight, rstd, dy, dx, residual());
+    ref::rms_norm_forward<T>(kScale, x, weight, y, rstd);
+    ref::rms_norm_backward_input<T>(kScale, x, weight, rstd, dy, dx, residual());
     ref::rms_norm_backward_weight<T>(x, rstd, dy, dweight);
   }
 
@@ -128,6 +129,13 @@ TEST_P(NormTargets, LayerNormKeepsItsDigitsUnderALargeMean) {
   EXPECT_LE(test::max_abs_difference(fast.y, exact.y), 16 * 0x1p-14);
 }
 
+TEST(RmsNorm, WithoutAnOffsetAWeightOfMinusZeroStays) {
+  TestRun run;
+  OwnedTensor<float> x({1, 17}, 1.0F), weight({17}, -0.0F), y({1, 17}), rstd({1});
+  rms_norm_forward(run, kEps, x, weight, y, rstd);
+  for (std::int64_t i = 0; i < 17; ++i) EXPECT_TRUE(std::signbit(y[i])) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, NormTargets, testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          test::target_name);
 
@@ -155,7 +163,7 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
   std::fill(norm.dweight.values.begin(), norm.dweight.values.end(), 0.0);
   norm.run_rms(run);
   expect_gradients(norm, norm.dweight, false,
-                   [&] { rms_norm_forward(run, kEps, norm.x, norm.weight, norm.y, norm.rstd); });
+                   [&] { rms_norm_forward(run, kScale, norm.x, norm.weight, norm.y, norm.rstd); });
 }
 
 TEST(LayerNorm, GradientsMatchFiniteDifferences) {
@@ -197,7 +205,7 @@ TEST(Norm, BackwardMayWriteOverItsGradient) {
   EXPECT_EQ(in_place, apart.dx);
   apart.run_rms(run);
   in_place = apart.dy;
-  rms_norm_backward(run, apart.x, apart.weight, apart.rstd, in_place, {}, in_place, {});
+  rms_norm_backward(run, kScale, apart.x, apart.weight, apart.rstd, in_place, {}, in_place, {});
   EXPECT_EQ(in_place, apart.dx);
 }
 
@@ -223,9 +231,9 @@ TEST(Norm, RefusesOperandsThatDoNotFit) {
   Norm<float> norm(4, 8);
   OwnedTensor<float> short_weight({7});
   EXPECT_THROW(rms_norm_forward(run, kEps, norm.x, short_weight, norm.y, norm.rstd), Error);
-  EXPECT_THROW(
-      rms_norm_backward(run, norm.x, norm.weight, norm.rstd, norm.dy, short_weight, norm.dx, {}),
-      Error);
+  EXPECT_THROW(rms_norm_backward(run, kScale, norm.x, norm.weight, norm.rstd, norm.dy, short_weight,
+                                 norm.dx, {}),
+               Error);
   OwnedTensor<float> sums({1, 1, 7});
   EXPECT_THROW(add_norm_sums(run, 4, sums, norm.dweight), Error);
   OwnedTensor<double> other_dtype({8});

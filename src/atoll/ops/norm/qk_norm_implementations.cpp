@@ -12,7 +12,7 @@ namespace {
 // The operands of one call; those that a pass does not have are undefined.
 struct Args {
   HeadLayout heads;
-  double eps = 0;
+  RmsScale scale;
   Tensor x, q_weight, k_weight, y, rstd, dy, dx, dweights;
 };
 
@@ -20,17 +20,18 @@ constexpr Implementation<Args> kForward[] = {
     {"cpu",
      [](Run& run, const Args& a) {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
-         cpu::qk_norm_forward(run, a.heads, a.eps, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
+         cpu::qk_norm_forward(run, a.heads, a.scale, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
        });
      }},
     {"cuda",
      [](Run& run, const Args& a) {
-       return cuda::qk_norm_forward(run, a.heads, a.eps, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
+       return cuda::qk_norm_forward(run, a.heads, a.scale, a.x, a.q_weight, a.k_weight, a.y,
+                                    a.rstd);
      }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
-         ref::qk_norm_forward<T>(a.heads, a.eps, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
+         ref::qk_norm_forward<T>(a.heads, a.scale, a.x, a.q_weight, a.k_weight, a.y, a.rstd);
        });
      }},
 };
@@ -39,19 +40,19 @@ constexpr Implementation<Args> kBackward[] = {
     {"cpu",
      [](Run& run, const Args& a) {
        return serve_f32_or_bf16(run, a.x.dtype(), [&] {
-         cpu::qk_norm_backward(run, a.heads, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
-                               a.dweights);
+         cpu::qk_norm_backward(run, a.heads, a.scale, a.x, a.q_weight, a.k_weight, a.rstd, a.dy,
+                               a.dx, a.dweights);
        });
      }},
     {"cuda",
      [](Run& run, const Args& a) {
-       return cuda::qk_norm_backward(run, a.heads, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
-                                     a.dweights);
+       return cuda::qk_norm_backward(run, a.heads, a.scale, a.x, a.q_weight, a.k_weight, a.rstd,
+                                     a.dy, a.dx, a.dweights);
      }},
     {"ref",
      [](Run& run, const Args& a) {
        return serve_any_storage(run, a.x.dtype(), [&]<typename T>(T) {
-         ref::qk_norm_backward<T>(a.heads, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
+         ref::qk_norm_backward<T>(a.heads, a.scale, a.x, a.q_weight, a.k_weight, a.rstd, a.dy, a.dx,
                                   a.dweights);
        });
      }},
@@ -72,15 +73,15 @@ void check(const char* op, const HeadLayout& heads, const Tensor& x, const Tenso
 
 }  // namespace
 
-void qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
-                     Tensor k_weight, Tensor y, Tensor rstd) {
+void qk_norm_forward(Run& run, const HeadLayout& heads, const RmsScale& scale, Tensor x,
+                     Tensor q_weight, Tensor k_weight, Tensor y, Tensor rstd) {
   constexpr const char* kOp = "qk_norm_forward";
   check(kOp, heads, x, q_weight, k_weight, rstd);
   check_spec(kOp, x.spec(), {x, y});
   ATOLL_CHECK(x.raw() != y.raw() || !x.defined(), "{}: y must not be x", kOp);
   dispatch<Args>(kOp, kForward, run,
                  {.heads = heads,
-                  .eps = eps,
+                  .scale = scale,
                   .x = x,
                   .q_weight = q_weight,
                   .k_weight = k_weight,
@@ -89,14 +90,16 @@ void qk_norm_forward(Run& run, const HeadLayout& heads, double eps, Tensor x, Te
                  cost_of({x, y, rstd}));
 }
 
-void qk_norm_backward(Run& run, const HeadLayout& heads, Tensor x, Tensor q_weight, Tensor k_weight,
-                      Tensor rstd, Tensor dy, Tensor dx, Tensor dweights) {
+void qk_norm_backward(Run& run, const HeadLayout& heads, const RmsScale& scale, Tensor x,
+                      Tensor q_weight, Tensor k_weight, Tensor rstd, Tensor dy, Tensor dx,
+                      Tensor dweights) {
   constexpr const char* kOp = "qk_norm_backward";
   check(kOp, heads, x, q_weight, k_weight, rstd);
   check_spec(kOp, x.spec(), {x, dy, dx});
   check_spec(kOp, {compute_dtype(x.dtype()), {2, heads.head_dim}}, {dweights});
   dispatch<Args>(kOp, kBackward, run,
                  {.heads = heads,
+                  .scale = scale,
                   .x = x,
                   .q_weight = q_weight,
                   .k_weight = k_weight,

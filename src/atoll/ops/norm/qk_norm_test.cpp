@@ -11,7 +11,7 @@ using test::OwnedTensor;
 using test::random_tensor;
 using test::TestRun;
 
-constexpr double kEps = 1e-6;
+const RmsScale kScale = {1e-6, 0.5};
 
 // All operands of one call on B sequences of T rows.
 template <typename T>
@@ -27,9 +27,9 @@ struct QkNorm {
         dx(y),
         dweights({2, layout.head_dim}, std::numeric_limits<T>::quiet_NaN()) {}
 
-  void forward(Run& run) { qk_norm_forward(run, heads, kEps, x, q_weight, k_weight, y, rstd); }
+  void forward(Run& run) { qk_norm_forward(run, heads, kScale, x, q_weight, k_weight, y, rstd); }
   void backward(Run& run) {
-    qk_norm_backward(run, heads, x, q_weight, k_weight, rstd, dy, dx, dweights);
+    qk_norm_backward(run, heads, kScale, x, q_weight, k_weight, rstd, dy, dx, dweights);
   }
 
   HeadLayout heads;
@@ -63,10 +63,10 @@ TEST(QkNorm, MatchesRefInDouble) {
     QkNorm<double> exact(c.heads, c.B, c.T);
     fast.forward(run);
     fast.backward(run);
-    ref::qk_norm_forward<double>(c.heads, kEps, exact.x, exact.q_weight, exact.k_weight, exact.y,
+    ref::qk_norm_forward<double>(c.heads, kScale, exact.x, exact.q_weight, exact.k_weight, exact.y,
                                  exact.rstd);
-    ref::qk_norm_backward<double>(c.heads, exact.x, exact.q_weight, exact.k_weight, exact.rstd,
-                                  exact.dy, exact.dx, exact.dweights);
+    ref::qk_norm_backward<double>(c.heads, kScale, exact.x, exact.q_weight, exact.k_weight,
+                                  exact.rstd, exact.dy, exact.dx, exact.dweights);
     const std::string name = fmt::format("head_dim {} B {} T {}", c.heads.head_dim, c.B, c.T);
     const double bound = std::max(1.0, test::max_abs(exact.rstd)) * tolerance(c.heads.head_dim);
     EXPECT_LE(error(fast.y, exact.y), bound) << name;
@@ -89,7 +89,8 @@ TEST(QkNorm, IsAnRmsNormOfEachHeadAndLeavesValuesAlone) {
       for (std::int64_t i = 0; i < 4; ++i) mean += norm.x[at + i] * norm.x[at + i] / 4;
       for (std::int64_t i = 0; i < 4; ++i) {
         const double weight = head < 3 ? norm.q_weight[i] : norm.k_weight[i];
-        const double expected = norm.x[at + i] * weight / std::sqrt(mean + kEps);
+        const double expected =
+            norm.x[at + i] * (kScale.weight_offset + weight) / std::sqrt(mean + kScale.eps);
         EXPECT_NEAR(norm.y[at + i], head < 5 ? expected : norm.x[at + i], head < 5 ? 1e-14 : 0);
       }
     }
@@ -140,8 +141,8 @@ TEST(QkNorm, BackwardMayWriteOverItsGradientAndNeedsNoMoreScratchThanPlanned) {
   apart.forward(run);
   apart.backward(run);
   in_place.rstd = apart.rstd;
-  qk_norm_backward(run, heads, in_place.x, in_place.q_weight, in_place.k_weight, in_place.rstd,
-                   in_place.dy, in_place.dy, in_place.dweights);
+  qk_norm_backward(run, heads, kScale, in_place.x, in_place.q_weight, in_place.k_weight,
+                   in_place.rstd, in_place.dy, in_place.dy, in_place.dweights);
   EXPECT_EQ(in_place.dy, apart.dx);
   EXPECT_EQ(in_place.dweights, apart.dweights);
 }
@@ -149,8 +150,8 @@ TEST(QkNorm, BackwardMayWriteOverItsGradientAndNeedsNoMoreScratchThanPlanned) {
 TEST(QkNorm, RefusesOperandsThatDoNotFit) {
   TestRun run;
   QkNorm<float> norm({2, 1, 8}, 1, 3);
-  EXPECT_THROW(qk_norm_forward(run, norm.heads, kEps, norm.x, norm.q_weight, norm.k_weight, norm.x,
-                               norm.rstd),
+  EXPECT_THROW(qk_norm_forward(run, norm.heads, kScale, norm.x, norm.q_weight, norm.k_weight,
+                               norm.x, norm.rstd),
                Error);
   norm.heads.num_kv_heads = 2;
   EXPECT_THROW(norm.forward(run), Error);

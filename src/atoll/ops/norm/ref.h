@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "atoll/ops/norm/norm.h"
 #include "atoll/ops/storage.h"
 #include "atoll/tensor/tensor.h"
 
@@ -11,17 +12,19 @@ namespace atl::ops::ref {
 
 /// y = x * rstd * weight; see ops/norm/norm.h.
 template <typename T>
-void rms_norm_forward(double eps, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
+void rms_norm_forward(const RmsScale& scale, Tensor x, Tensor weight, Tensor y, Tensor rstd) {
   using A = Compute<T>;
+  const auto offset = static_cast<A>(scale.weight_offset);
   const std::int64_t C = x.dim(-1);
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
     const T* x_row = x.data<T>() + row * C;
     A sum = 0;
     for (std::int64_t c = 0; c < C; ++c) sum += widen(x_row[c]) * widen(x_row[c]);
-    const A r = 1 / std::sqrt(sum / static_cast<A>(C) + static_cast<A>(eps));
+    const A r = 1 / std::sqrt(sum / static_cast<A>(C) + static_cast<A>(scale.eps));
     rstd.data<A>()[row] = r;
     for (std::int64_t c = 0; c < C; ++c) {
-      y.data<T>()[row * C + c] = narrow<T>(widen(x_row[c]) * r * widen(weight.data<T>()[c]));
+      y.data<T>()[row * C + c] =
+          narrow<T>(widen(x_row[c]) * r * (offset + widen(weight.data<T>()[c])));
     }
   }
 }
@@ -32,11 +35,13 @@ Compute<T> residual_at(const Tensor& dresidual, std::int64_t at) {
   return dresidual.defined() ? widen(dresidual.data<T>()[at]) : Compute<T>{0};
 }
 
-/// With xhat = x * rstd and g = dy * weight: dx = rstd * (g - xhat * mean(g * xhat)) [+ dresidual].
+/// With xhat = x * rstd and g = dy * (offset + weight): dx = rstd * (g - xhat * mean(g * xhat)) [+
+/// dresidual].
 template <typename T>
-void rms_norm_backward_input(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Tensor dx,
-                             Tensor dresidual = {}) {
+void rms_norm_backward_input(const RmsScale& scale, Tensor x, Tensor weight, Tensor rstd, Tensor dy,
+                             Tensor dx, Tensor dresidual = {}) {
   using A = Compute<T>;
+  const auto offset = static_cast<A>(scale.weight_offset);
   const std::int64_t C = x.dim(-1);
   const T* w = weight.data<T>();
   for (std::int64_t row = 0; row < x.shape().num_rows(); ++row) {
@@ -45,12 +50,12 @@ void rms_norm_backward_input(Tensor x, Tensor weight, Tensor rstd, Tensor dy, Te
     const A r = rstd.data<A>()[row];
     A sum = 0;
     for (std::int64_t c = 0; c < C; ++c)
-      sum += widen(dy_row[c]) * widen(w[c]) * widen(x_row[c]) * r;
+      sum += widen(dy_row[c]) * (offset + widen(w[c])) * widen(x_row[c]) * r;
     const A mean_gx = sum / static_cast<A>(C);
     for (std::int64_t c = 0; c < C; ++c) {
-      dx.data<T>()[row * C + c] =
-          narrow<T>(r * (widen(dy_row[c]) * widen(w[c]) - widen(x_row[c]) * r * mean_gx) +
-                    residual_at<T>(dresidual, row * C + c));
+      dx.data<T>()[row * C + c] = narrow<T>(
+          r * (widen(dy_row[c]) * (offset + widen(w[c])) - widen(x_row[c]) * r * mean_gx) +
+          residual_at<T>(dresidual, row * C + c));
     }
   }
 }

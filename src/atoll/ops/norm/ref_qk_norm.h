@@ -25,14 +25,14 @@ void for_qk_heads(const HeadLayout& heads, std::int64_t num_rows, Fn&& fn, Copy&
 
 /// Arguments as in ops/norm/norm.h.
 template <typename T>
-void qk_norm_forward(const HeadLayout& heads, double eps, Tensor x, Tensor q_weight,
+void qk_norm_forward(const HeadLayout& heads, const RmsScale& scale, Tensor x, Tensor q_weight,
                      Tensor k_weight, Tensor y, Tensor rstd) {
   using A = Compute<T>;
   const Spec head = {dtype_of<T>(), {heads.head_dim}};
   for_qk_heads(
       heads, x.shape().num_rows(),
       [&](std::int64_t at, std::int64_t statistic, bool is_key) {
-        rms_norm_forward<T>(eps, {x.data<T>() + at, head}, is_key ? k_weight : q_weight,
+        rms_norm_forward<T>(scale, {x.data<T>() + at, head}, is_key ? k_weight : q_weight,
                             {y.data<T>() + at, head},
                             {rstd.data<A>() + statistic, {dtype_of<A>(), {1}}});
       },
@@ -41,8 +41,8 @@ void qk_norm_forward(const HeadLayout& heads, double eps, Tensor x, Tensor q_wei
 
 /// Arguments as in ops/norm/norm.h.
 template <typename T>
-void qk_norm_backward(const HeadLayout& heads, Tensor x, Tensor q_weight, Tensor k_weight,
-                      Tensor rstd, Tensor dy, Tensor dx, Tensor dweights) {
+void qk_norm_backward(const HeadLayout& heads, const RmsScale& scale, Tensor x, Tensor q_weight,
+                      Tensor k_weight, Tensor rstd, Tensor dy, Tensor dx, Tensor dweights) {
   using A = Compute<T>;
   const Spec head = {dtype_of<T>(), {heads.head_dim}};
   std::fill_n(dweights.data<A>(), 2 * heads.head_dim, A{0});
@@ -56,7 +56,7 @@ void qk_norm_backward(const HeadLayout& heads, Tensor x, Tensor q_weight, Tensor
         rms_norm_backward_weight<T>(
             x_head, r, dy_head,
             {dweights.data<A>() + (is_key ? heads.head_dim : 0), head.in_compute_dtype()});
-        rms_norm_backward_input<T>(x_head, is_key ? k_weight : q_weight, r, dy_head,
+        rms_norm_backward_input<T>(scale, x_head, is_key ? k_weight : q_weight, r, dy_head,
                                    {dx.data<T>() + at, head});
       },
       [&](std::int64_t at) {

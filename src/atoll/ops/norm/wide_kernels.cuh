@@ -22,6 +22,7 @@ struct WideNormForward {
   std::int64_t rows;
   std::int64_t width;
   float eps;
+  float offset;  // added to the weight of an RMS norm
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
@@ -56,11 +57,11 @@ struct WideNormForward {
       Pack<T, V> out, shift;
       if constexpr (kLayer) shift = bias.template load<V>(c);
       for (int i = 0; i < V; ++i) {
-        const float value = (widened(pack[i]) - m) * r * widened(w[i]);
+        const float xhat = (widened(pack[i]) - m) * r;
         if constexpr (kLayer)
-          out[i] = narrowed<T>(value + widened(shift[i]));
+          out[i] = narrowed<T>(xhat * widened(w[i]) + widened(shift[i]));
         else
-          out[i] = narrowed<T>(value);
+          out[i] = narrowed<T>(xhat * (offset + widened(w[i])));
       }
       y.template store<V>(begin + c, out);
     }
@@ -81,6 +82,9 @@ struct WideNormBackward {
   Global<T> dx;
   std::int64_t rows;
   std::int64_t width;
+  float offset;  // as in WideNormForward
+
+  ATOLL_DEVICE float scale_of(T w) const { return kLayer ? widened(w) : offset + widened(w); }
 
   ATOLL_DEVICE void operator()() const {
     const std::int64_t row = std::int64_t{block_x()} * (num_threads() / kWarp) + warp();
@@ -94,7 +98,7 @@ struct WideNormBackward {
       const auto dys = dy.template load<V>(begin + c);
       const auto w = weight.template load<V>(c);
       for (int i = 0; i < V; ++i) {
-        const float g = widened(dys[i]) * widened(w[i]);
+        const float g = widened(dys[i]) * scale_of(w[i]);
         sum_g += g;
         sum_gx += g * ((widened(xs[i]) - m) * r);
       }
@@ -109,7 +113,7 @@ struct WideNormBackward {
       Pack<T, V> out, past = {};
       if (dresidual.size > 0) past = dresidual.template load<V>(begin + c);
       for (int i = 0; i < V; ++i) {
-        const float g = widened(dys[i]) * widened(w[i]);
+        const float g = widened(dys[i]) * scale_of(w[i]);
         float grad = r * (g - mean_g - (widened(xs[i]) - m) * r * mean_gx);
         if (dresidual.size > 0) grad += widened(past[i]);
         out[i] = narrowed<T>(grad);

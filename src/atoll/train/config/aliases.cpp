@@ -1,5 +1,7 @@
 #include "atoll/train/config/aliases.h"
 
+#include "atoll/nn/models/family.h"
+
 namespace atl::train {
 
 namespace {
@@ -152,9 +154,11 @@ void add_words(Settings& s) {
   s.word_elsewhere("optim.schedule", "wsd", {"warmup_stable_decay", "trapezoidal", "trapezoid"});
   s.word_elsewhere("optim.schedule", "linear",
                    {"polynomial", "linear_with_warmup", "linear_decay"});
-  s.word_elsewhere("model.family", "llama", {"llama2", "llama3", "llama_3", "smollm", "smollm2"});
-  s.word_elsewhere("model.family", "gpt2", {"gpt", "gpt_2", "nanogpt", "gpt_2_small"});
-  s.word_elsewhere("model.family", "qwen2", {"qwen", "qwen2.5", "qwen_2.5"});
+  for (const nn::Family& family : nn::families()) {
+    for (const char* alias : family.aliases) {
+      s.word_elsewhere("model.family", family.model_type, {alias});
+    }
+  }
   s.word_elsewhere("data.new_tokenizer", "byte", {"bytes"});
   s.word_elsewhere("data.new_tokenizer", "char", {"chars", "character", "characters"});
 }

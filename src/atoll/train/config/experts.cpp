@@ -1,6 +1,7 @@
 #include "atoll/train/config/experts.h"
 
 #include "atoll/base/error.h"
+#include "atoll/train/config/family_names.h"
 #include "atoll/train/config/groups.h"
 #include "atoll/train/config/rules.h"
 
@@ -11,13 +12,13 @@ void add_expert_shape(SettingRegistry& settings, ModelSettings& m) {
       .add("model.num_experts", &m.num_experts, "Experts in place of each MLP; 0: 8.", at_least(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .only_with("model.family", {"mixtral", "qwen3_moe"});
+      .only_with("model.family", Values(families_with(&nn::Family::has_experts)));
   settings
       .add("model.num_experts_per_tok", &m.num_experts_per_tok,
            "Experts that each token goes through; 0: 2.", at_least(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .only_with("model.family", {"mixtral", "qwen3_moe"});
+      .only_with("model.family", Values(families_with(&nn::Family::has_experts)));
   settings
       .add("model.moe_intermediate_size", &m.moe_intermediate_size,
            "Width inside an expert; 0: model.intermediate_size, which is that of mixtral's "
@@ -25,13 +26,13 @@ void add_expert_shape(SettingRegistry& settings, ModelSettings& m) {
            at_least(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .only_with("model.family", "qwen3_moe");
+      .only_with("model.family", Values(families_with(&nn::Family::has_expert_width)));
   settings
       .add("model.norm_topk_prob", &m.norm_topk_prob,
            "Divide the weights of a token's experts by their sum, as mixtral does.")
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .only_with("model.family", "qwen3_moe");
+      .only_with("model.family", Values(families_with(&nn::Family::has_expert_width)));
 }
 
 void add_experts(SettingRegistry& settings, ExpertSettings& e) {
@@ -56,13 +57,10 @@ void add_experts(SettingRegistry& settings, ExpertSettings& e) {
                               {"moe_expert_capacity_factor", "capacity_factor"});
 }
 
-bool has_experts(const std::string& family) {
-  return family == "mixtral" || family == "qwen3_moe";
-}
-
 nn::ExpertShape expert_shape(const ModelSettings& m, std::int64_t intermediate_size) {
-  if (!has_experts(m.family)) return {};
-  const bool has_own_width = m.family == "qwen3_moe" && m.moe_intermediate_size != 0;
+  const nn::Family& family = nn::find_family(m.family, "model.family");
+  if (!family.has_experts) return {};
+  const bool has_own_width = family.has_expert_width && m.moe_intermediate_size != 0;
   return {.num_experts = m.num_experts != 0 ? m.num_experts : 8,
           .top_k = m.num_experts_per_tok != 0 ? m.num_experts_per_tok : 2,
           .intermediate_size = has_own_width ? m.moe_intermediate_size : intermediate_size,

@@ -11,8 +11,6 @@ void add_expert_shape(SettingRegistry& settings, ModelSettings& model);
 /// Registers moe.*.
 void add_experts(SettingRegistry& settings, ExpertSettings& experts);
 
-/// Whether a new model of this family has experts.
-bool has_experts(const std::string& family);
 /// The experts of a new model of these settings; none where its family has none.
 nn::ExpertShape expert_shape(const ModelSettings& model, std::int64_t intermediate_size);
 

@@ -4,8 +4,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/quantity.h"
-#include "atoll/nn/models/family.h"
 #include "atoll/train/config/experts.h"
+#include "atoll/train/config/family_names.h"
 #include "atoll/train/config/groups.h"
 #include "atoll/train/config/mup.h"
 #include "atoll/train/config/rules.h"
@@ -20,10 +20,14 @@ Choices families() {
   return choices;
 }
 
+bool has_rope(const ModelSettings& model) {
+  return nn::find_family(model.family, "model.family").has_rope;
+}
+
 // The hidden_size nearest to the one given that the heads can share: each gets as many elements,
 // and an even number of them where they are rotated in pairs.
 std::int64_t fitting_hidden_size(const ModelSettings& model) {
-  const std::int64_t unit = model.num_attention_heads * (model.family == "gpt2" ? 1 : 2);
+  const std::int64_t unit = model.num_attention_heads * (has_rope(model) ? 2 : 1);
   return std::max<std::int64_t>(1, (model.hidden_size + unit / 2) / unit) * unit;
 }
 
@@ -44,24 +48,24 @@ void check_heads(const TrainConfig& config, const Settings& s) {
   }
 }
 
-void check_gpt2_key_value_heads(const TrainConfig& config, const Settings& s) {
+void check_key_value_heads(const TrainConfig& config, const Settings& s) {
   const ModelSettings& model = config.model;
-  if (!model.is_inline() || model.family != "gpt2") return;
+  if (!model.is_inline() || has_rope(model)) return;
   if (model.num_key_value_heads == 0 || model.num_key_value_heads == model.num_attention_heads) {
     return;
   }
-  throw user_error("{}: gpt2 has as many key-value heads as heads; use 0, or model.family=llama",
-                   named(s, "model.num_key_value_heads"));
+  throw user_error("{}: {} has as many key-value heads as heads; use 0, or model.family=llama",
+                   named(s, "model.num_key_value_heads"), model.family);
 }
 
 void check_head_dim(const TrainConfig& config, const Settings& s) {
   const ModelSettings& model = config.model;
   const std::int64_t heads = model.num_attention_heads;
   if (!model.is_inline()) return;
-  if (model.family == "gpt2") {
+  if (!has_rope(model)) {
     if (model.head_dim == 0 || model.head_dim * heads == model.hidden_size) return;
-    throw user_error("{}: gpt2's heads share hidden_size evenly; use 0",
-                     named(s, "model.head_dim"));
+    throw user_error("{}: {}'s heads share hidden_size evenly; use 0", named(s, "model.head_dim"),
+                     model.family);
   }
   const std::int64_t dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / heads;
   if (dim % 2 == 0) return;
@@ -114,7 +118,7 @@ void add_model(SettingRegistry& settings, TrainConfig& c) {
            at_least(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .checked("gpt2: as many as heads, or 0.", check_gpt2_key_value_heads);
+      .checked("gpt2: as many as heads, or 0.", check_key_value_heads);
   settings
       .add("model.head_dim", &m.head_dim, "Width of a head; 0: hidden_size / heads.", at_least(0))
       .settled_by("model.from", kShapeIsKnown)
@@ -137,14 +141,14 @@ void add_model(SettingRegistry& settings, TrainConfig& c) {
       .add("model.rope_theta", &m.rope_theta, "Base of rotary positions; gpt2 has none.", above(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .settled_by("model.family", "gpt2", "gpt2 has no rotary positions");
+      .settled_by("model.family", Values(families_without(&nn::Family::has_rope)),
+                  "that family has no rotary positions");
   settings
       .add("model.sliding_window", &m.sliding_window,
-           "mistral and mixtral: how many tokens back attention sees, itself included; 0: all.",
-           at_least(0))
+           "How many tokens back attention sees, itself included; 0: all.", at_least(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .only_with("model.family", {"mistral", "mixtral"});
+      .only_with("model.family", Values(families_with(&nn::Family::has_window_setting)));
   settings.add("model.norm_eps", &m.norm_eps, "Added to the variance in norms.", above(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "atoll/optim/registry.h"
+#include "atoll/train/config/family_names.h"
 #include "atoll/train/config/rules.h"
 
 namespace atl::train {
@@ -36,7 +37,7 @@ void add_parametrisation(SettingRegistry& settings, ModelSettings& m) {
       .not_beside("dp.compress", {"onebit_adam", "zeroone_adam"},
                   "signs of momentum are applied with one learning rate for all")
       .not_beside("lora.rank", "it says how whole weights learn, not adapters")
-      .not_beside("model.family", {"mixtral", "qwen3_moe"},
+      .not_beside("model.family", Values(families_with(&nn::Family::has_experts)),
                   "there is no rule for models with experts");
   settings
       .add("model.mup_base_width", &m.mup_base_width,

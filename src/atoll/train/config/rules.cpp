@@ -7,6 +7,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
+#include "atoll/nn/models/family.h"
 #include "atoll/optim/options.h"
 #include "atoll/optim/registry.h"
 #include "atoll/train/config/groups.h"
@@ -196,15 +197,17 @@ std::string Rules::sentences_of(std::size_t setting) const {
 }
 
 const Rules& rules() {
-  // Optimizers that were added bring settings, so each set of optimizers has rules of its own.
-  std::vector<std::string> optimizers;
+  // Optimizers that were added bring settings, and families values, so each set of both has rules
+  // of its own.
+  std::vector<std::string> registered;
   for (const optim::OptimizerKind& kind : optim::optimizer_kinds()) {
-    optimizers.emplace_back(kind.name);
+    registered.emplace_back(kind.name);
   }
+  for (const nn::Family& family : nn::families()) registered.emplace_back(family.model_type);
   static std::mutex mutex;
   static std::map<std::vector<std::string>, Rules> all;
   const std::lock_guard lock(mutex);
-  const auto [made, is_new] = all.try_emplace(optimizers);
+  const auto [made, is_new] = all.try_emplace(registered);
   if (is_new) {
     TrainConfig config;
     Settings settings;
