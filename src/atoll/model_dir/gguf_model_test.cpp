@@ -289,7 +289,7 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
   };
   for (const auto& [config, field, value] : refusals) {
     write_model(config);
-    edit("config.json", [&](json& content) { content[field] = value; });
+    edit("config.json", [key = field, to = value](json& content) { content[key] = to; });
     EXPECT_THAT(refusal(), AllOf(HasSubstr("config.json"), HasSubstr(field), HasSubstr("as hf")));
     fs::remove_all(directory_ / "in");
   }

@@ -113,8 +113,9 @@ struct Canvas {
   }
   // x and y are from 0 to 1, y upwards. A cell that another curve has taken is not changed.
   void dot(double x, double y, char mark) {
-    const auto column = std::clamp(static_cast<int>(x * (columns - 1) + 0.5), 0, columns - 1);
-    const auto row = std::clamp(static_cast<int>((1 - y) * (rows - 1) + 0.5), 0, rows - 1);
+    const auto column =
+        std::clamp(static_cast<int>(std::lround(x * (columns - 1))), 0, columns - 1);
+    const auto row = std::clamp(static_cast<int>(std::lround((1 - y) * (rows - 1))), 0, rows - 1);
     char& cell = lines[static_cast<std::size_t>(row)][static_cast<std::size_t>(column)];
     if (cell == ' ') cell = mark;
   }

@@ -131,8 +131,8 @@ void read_windows_by_layer(ConfigReader& reader, ModelConfig& config) {
 namespace {
 
 // A weight with which the norm begins as one that changes nothing but the size.
-Param norm_weight(std::string name, Spec spec, double offset) {
-  return make_param(std::move(name), std::move(spec), offset == 1 ? Init::zero() : Init::one(),
+Param norm_weight(std::string name, const Spec& spec, double offset) {
+  return make_param(std::move(name), spec, offset == 1 ? Init::zero() : Init::one(),
                     /*decay=*/false);
 }
 
