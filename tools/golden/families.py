@@ -116,7 +116,7 @@ def configs():
         # The slow half of the frequencies is divided, one lies on the ramp.
         "llama_yarn": t.LlamaConfig(
             **{**SHAPE, "num_hidden_layers": 1}, num_key_value_heads=2, tie_word_embeddings=True,
-            rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=4.0,
+            rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=3.0,
                                  original_max_position_embeddings=16)),
     }
 

@@ -253,10 +253,13 @@ TEST_F(GgufModelTest, WhatConfigJsonLeavesOutIsWhatTheFamilyTakesForIt) {
 std::string import_of(const fs::path& path, const std::function<void(ckpt::GgufFields&)>& change,
                       const std::string& without = "") {
   const ckpt::GgufFile file(path);
-  ckpt::GgufFields fields = {{"general.architecture", file.text("general.architecture")}};
+  const std::string architecture = file.text("general.architecture");
+  ckpt::GgufFields fields = {{"general.architecture", architecture}};
   for (const auto& [key, value] : file.metadata()) {
-    if (!key.starts_with("llama.")) continue;
-    if (value.kind == ckpt::GgufKind::kF32) {
+    if (!key.starts_with(architecture + ".")) continue;
+    if (value.kind == ckpt::GgufKind::kString) {
+      fields.emplace_back(key, file.text(key));
+    } else if (value.kind == ckpt::GgufKind::kF32) {
       fields.emplace_back(key, static_cast<float>(file.number(key)));
     } else {
       fields.emplace_back(key, static_cast<std::uint32_t>(file.integer(key)));
@@ -296,6 +299,17 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
   write_model(kOthers[5]);
   edit("config.json", [](json& content) { content["rope_scaling"]["beta_fast"] = 16; });
   EXPECT_THAT(refusal(), AllOf(HasSubstr("yarn"), HasSubstr("export as hf")));
+}
+
+TEST_F(GgufModelTest, AWindowsOwnRotationIsRead) {
+  write_model(kOthers[4]);
+  ASSERT_EQ(refusal(), "exported");
+  const std::string result = import_of(directory_ / "m.gguf", [](ckpt::GgufFields& fields) {
+    fields.emplace_back("gemma3.rope.freq_base_swa", 5000.0F);
+  });
+  ASSERT_EQ(result, "imported");
+  const json got = json::parse(read_file(directory_ / "changed" / "config.json"));
+  EXPECT_EQ(got["rope_local_base_freq"], 5000.0);
 }
 
 TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {

@@ -378,6 +378,14 @@ TEST(Family, RefusesRotationsThatItDoesNotCompute) {
               HasSubstr("keep one of them"));
 }
 
+// It stretches nothing up to max_position_embeddings, and longer contexts are refused elsewhere.
+TEST(Family, DynamicRotationIsTheDefaultUpToTheLongestContext) {
+  const ModelConfig config =
+      parse_config(with(kLlama, R"("rope_scaling": {"type": "dynamic", "factor": 4.0})"), "x");
+  EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kNone);
+  EXPECT_EQ(rope_frequencies(8, 5000, config.rope_scaling), rope_frequencies(8, 5000, {}));
+}
+
 TEST(Family, RefusesWindowsThatCannotBe) {
   EXPECT_THAT(error_of(changed(kMistral, R"("sliding_window": 8)", R"("sliding_window": 0)")),
               HasSubstr("\"sliding_window\" is 0"));

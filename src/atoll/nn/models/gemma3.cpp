@@ -143,6 +143,7 @@ void write_gguf(const ModelConfig& config, const std::string& origin, GgufSettin
 }
 
 void read_gguf(GgufSettings& from, ModelConfig& config) {
+  config.local_rope_theta = take_gguf_number(from, "rope.freq_base_swa", kLocalTheta);
   add_constants(config);
   config.sliding_window =
       static_cast<std::int64_t>(take_gguf_number(from, "attention.sliding_window", 1024));

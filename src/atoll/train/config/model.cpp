@@ -141,7 +141,7 @@ void add_model(SettingRegistry& settings, TrainConfig& c) {
       .add("model.rope_theta", &m.rope_theta, "Base of rotary positions; gpt2 has none.", above(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .settled_by("model.family", Values(families_without(&nn::Family::has_rope)),
+      .settled_by("model.family", Values(families_with(&nn::Family::has_rope, false)),
                   "that family has no rotary positions");
   settings
       .add("model.sliding_window", &m.sliding_window,
