@@ -142,7 +142,7 @@ TEST_F(Metrics, WhatCannotBeServedIsRefusedBeforeTheRun) {
   };
   EXPECT_THAT(refused({"--metrics.listen=0.0.0.0:0"}),
               AllOf(HasSubstr("metrics.listen 0.0.0.0:0"), HasSubstr("metrics.token_file")));
-  EXPECT_THAT(refused({"--metrics.key=x"}), HasSubstr("says nothing without metrics.listen"));
+  EXPECT_THAT(refused({"--metrics.key=x"}), HasSubstr("has no effect without metrics.listen"));
   EXPECT_THAT(refused({"--metrics.listen=here"}), HasSubstr("HOST:PORT"));
   const Finished joined =
       e2e::atoll({"launch", recipe(), "--join=alpha:1", "--slots=1", "--metrics-listen=:1"});

@@ -130,7 +130,7 @@ TEST_F(TuneWork, WhatAKilledWorkerHadGoesToAnother) {
   const Finished tuned = order.wait();
   ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
   expect_finished(turin);
-  EXPECT_THAT(tuned.err, HasSubstr("lyon was not there for 2 s"));
+  EXPECT_THAT(tuned.err, HasSubstr("lyon was not connected for 2 s"));
   EXPECT_EQ(essence(shown()), essence(shown(path("here"))));
 }
 
@@ -168,7 +168,7 @@ TEST_F(TuneWork, WhoComesBackTooLateNoLongerCounts) {
   EXPECT_TRUE(soon([&] { return order.errors().find("is due again") != std::string::npos; }));
   lyon.send(SIGCONT);
   EXPECT_TRUE(soon([&] {
-    return lyon.errors().find("the trial is not with this worker any more") != std::string::npos;
+    return lyon.errors().find("the trial is no longer leased to this worker") != std::string::npos;
   }));
   Program turin(worker("turin", place));
   const Finished tuned = order.wait();

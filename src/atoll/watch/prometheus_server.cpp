@@ -43,8 +43,8 @@ std::string read_token(const std::string& file, const std::string& option) {
   constexpr std::size_t kShortest = 16;
   if (!is_word || token.size() < kShortest) {
     throw user_error(
-        "{} {}: one word of at least {} letters, digits, '-' and '_' is wanted; "
-        "`openssl rand -hex 16` makes one",
+        "{} {}: the file does not hold a token, which is one word of at least {} letters, digits, "
+        "'-' and '_'; `openssl rand -hex 16` makes one",
         option, file, kShortest);
   }
   return token;
@@ -56,7 +56,7 @@ PrometheusAccess open_access(const PrometheusAddress& address) {
          {std::pair("token_file", &address.token_file),
           std::pair("certificate", &address.certificate), std::pair("key", &address.key)}) {
       if (value->empty()) continue;
-      throw user_error("{} says nothing without {}; set that to HOST:PORT", address.name(part),
+      throw user_error("{0} has no effect without {1}; set {1} to HOST:PORT", address.name(part),
                        address.name("listen"));
     }
     return {};
@@ -75,8 +75,8 @@ PrometheusAccess open_access(const PrometheusAddress& address) {
   }
   if (access.token.empty() && !http::is_loopback(where.host)) {
     throw user_error(
-        "{} {}: others on the network could read the metrics; give {}, a file with a secret that "
-        "Prometheus shows, or listen at 127.0.0.1",
+        "{} {}: others on the network could read the metrics; set {} to a file with a token, which "
+        "Prometheus then sends, or listen at 127.0.0.1",
         address.name("listen"), address.listen, address.name("token_file"));
   }
   return access;
@@ -120,14 +120,14 @@ class PrometheusServer::State {
       // Refuses DNS rebinding: another site's page that points its name at this machine still sends
       // that name as Host.
       if (!http::is_known_host(request, {})) {
-        return Response::plain(421, "call this server by an address, or localhost");
+        return Response::plain(421, "unknown Host; call this server by an IP address or localhost");
       }
     } else if (!may_read(request)) {
-      return Response::plain(401, "the token is needed: Authorization: Bearer TOKEN")
+      return Response::plain(401, "the token of this server is needed: Authorization: Bearer TOKEN")
           .add("WWW-Authenticate", "Bearer");
     }
     if (request.method != "GET" && request.method != "HEAD") {
-      return Response::plain(405, "GET and HEAD are served").add("Allow", "GET, HEAD");
+      return Response::plain(405, "only GET and HEAD are served").add("Allow", "GET, HEAD");
     }
     if (request.path != "/metrics") return Response::plain(404, "metrics are at /metrics");
     PrometheusText process;

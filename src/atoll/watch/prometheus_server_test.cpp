@@ -96,7 +96,7 @@ TEST_F(MetricsServer, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(refusal({.listen = "0.0.0.0:0"}),
               AllOf(HasSubstr("metrics.listen 0.0.0.0:0"), HasSubstr("metrics.token_file")));
   EXPECT_THAT(refusal({.listen = "9100"}), HasSubstr("HOST:PORT"));
-  EXPECT_THAT(refusal({.token_file = "x"}), HasSubstr("says nothing without metrics.listen"));
+  EXPECT_THAT(refusal({.token_file = "x"}), HasSubstr("has no effect without metrics.listen"));
   EXPECT_THAT(refusal({.listen = "127.0.0.1:0", .certificate = "x"}),
               HasSubstr("metrics.certificate and metrics.key belong together"));
   EXPECT_THAT(refusal({.listen = "127.0.0.1:0", .token_file = secret("short")}),

@@ -18,8 +18,8 @@ void check_same_run(const TrainConfig& config, const Settings& settings,
                     const std::string& corpus_hash, const Position& position, bool tells) {
   if (position.corpus_hash != corpus_hash) {
     throw user_error(
-        "the corpus is not the one that {} was trained on (hash {} against {}); give back the same "
-        "text and data.* settings, or choose another run.dir",
+        "the corpus is not the one that {} was trained on: its hash is {}, and the checkpoint has "
+        "{}; restore the text and the data.* settings of that run, or choose another run.dir",
         config.run.dir, corpus_hash, position.corpus_hash);
   }
   const std::map<std::string, std::string> before(position.settings.begin(),
@@ -29,8 +29,8 @@ void check_same_run(const TrainConfig& config, const Settings& settings,
     if (was == before.end() || was->second == setting.toml()) continue;
     if (setting.is_fixed) {
       throw user_error(
-          "{} is {} and was {} in the {} already taken in {}; set it back, or choose another "
-          "run.dir",
+          "{0} is {1} and was {2} in the {3} that {4} has taken; set {0} back to {2}, or choose "
+          "another run.dir",
           setting.key, setting.toml(), was->second, counted(position.step, "step"), config.run.dir);
     }
     if (tells) log::info("{} is now {}, was {}", setting.key, setting.toml(), was->second);
@@ -67,14 +67,13 @@ std::string describe_rate_jump(const TrainConfig& config, const Position& positi
   constexpr double kNoticed = 0.05;
   if (std::abs(is - was) <= kNoticed * std::max(is, was)) return "";
   const std::string holds =
-      was > 0 ? fmt::format(
-                    "; to go on at {0:.2e} give --optim.schedule=constant --optim.lr={0:.2e}", was)
-              : "";
+      was > 0
+          ? fmt::format("; to keep {0:.2e}, give --optim.schedule=constant --optim.lr={0:.2e}", was)
+          : "";
   return fmt::format(
-      "after step {} the learning rate goes at once from {:.2e} to {:.2e}: there a {} of {} is, "
-      "and "
-      "the steps so far were of a {} of {}{}; a run that may become longer is best begun with "
-      "optim.schedule = wsd, which is constant until its last part",
+      "after step {} the learning rate jumps from {:.2e} to {:.2e}: the schedule is now {} over "
+      "{}, and was {} over {}{}; begin a run that may become longer with optim.schedule = wsd, "
+      "which is constant until its last part",
       position.step, was, is, config.optim.schedule, counted(config.train.steps, "step"),
       before.optim.schedule, counted(before.train.steps, "step"), holds);
 }
@@ -84,8 +83,8 @@ void check_same_base(const std::string& hash, const fs::path& base, const fs::pa
   if (trained_beside.empty() || trained_beside == hash) return;
   const fs::path config = checkpoint / model_dir::kAdapterConfigFile;
   throw user_error(
-      "the weights in {} are not those that the adapter {} was trained beside, which were in {}; "
-      "set model.from to these, or choose another run.dir",
+      "the weights in {} are not those that the adapter in {} was trained with, which were in {}; "
+      "set model.from to a directory that has those weights, or choose another run.dir",
       base.string(), checkpoint.string(),
       model_dir::parse_adapter_config(read_file(config), config.string()).base);
 }

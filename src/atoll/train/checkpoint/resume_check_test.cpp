@@ -34,8 +34,8 @@ TEST(GoingOn, ALongerCosineTellsFromWhatToWhatTheLearningRateJumps) {
       config_of({"--train.steps=800", "--optim.lr=1e-3", "--optim.min_lr_ratio=0.1"});
   EXPECT_THAT(
       describe_rate_jump(longer, position),
-      AllOf(HasSubstr("after step 400 the learning rate goes at once from 1.00e-04 to 5.49e-04"),
-            HasSubstr("a cosine of 800 steps"), HasSubstr("a cosine of 400 steps"),
+      AllOf(HasSubstr("after step 400 the learning rate jumps from 1.00e-04 to 5.49e-04"),
+            HasSubstr("is now cosine over 800 steps"), HasSubstr("was cosine over 400 steps"),
             HasSubstr("--optim.schedule=constant --optim.lr=1.00e-04"),
             HasSubstr("optim.schedule = wsd")));
 }
@@ -61,7 +61,7 @@ TEST(GoingOn, AnotherScheduleIsToldAndAnotherPeakIsWhatWasAskedFor) {
   EXPECT_THAT(describe_rate_jump(
                   config_of({"--train.steps=400", "--optim.lr=1e-3", "--optim.schedule=constant"}),
                   position),
-              HasSubstr(" to 1.00e-03: there a constant of 400 steps"));
+              HasSubstr(" to 1.00e-03: the schedule is now constant over 400 steps"));
   EXPECT_EQ(describe_rate_jump(config_of({"--train.steps=800", "--optim.lr=2e-3"}), position), "");
 }
 

@@ -53,16 +53,16 @@ void handle_without_loss(TrainRun& run) {
   if (has_loss_within(run, ahead) || (has_learned && ahead < kMostWithoutLoss)) {
     if (run.is_lead() && position.without_loss == 0) {
       log::warning(
-          "step {}: {}; the step is skipped, and no parameter changes. Step lines count "
-          "such steps",
+          "step {}: {}; the step is skipped, and no parameter changes. Step lines count such steps "
+          "as \"without loss\"",
           step, what);
     }
     return;
   }
   save_before_error(run);
   throw user_error(
-      "step {} has nothing to learn from: {}, and so it is in the {} after it; use a larger batch "
-      "or context, or data with more completions",
+      "step {} has nothing to learn from: {}, and none in the {} after it has one; use a larger "
+      "batch (train.batch_size) or context (train.context), or data with more completions",
       step, what, counted(ahead - 1, "step"));
 }
 
@@ -77,24 +77,24 @@ void handle_nonfinite(TrainRun& run, const StepResult& result) {
   const std::string what =
       fmt::format("step {}: loss {}, grad_norm {}", step, result.loss, result.grad_norm);
   const std::filesystem::path log = std::filesystem::path(run.config.run.dir) / "metrics.jsonl";
-  const std::string where =
-      fmt::format("{}; {} says where in the text they are", samples.first, log.string());
+  const std::string where = fmt::format("{} may be the cause; {} says where in the text to look",
+                                        samples.first, log.string());
   const bool skips = run.config.train.on_nonfinite == "skip";
   if (skips && run.skipped_in_a_row + 1 < kMaxSkippedInARow) {
     if (run.is_lead()) {
-      log::warning("{}; the step is skipped, no parameter changed. {}", what, where);
+      log::warning("{}; the step is skipped, and no parameter changes. {}", what, where);
     }
     return;
   }
   save_before_error(run);
   const std::int64_t saved = run.saver.saved_step();
-  throw make_error(ErrorKind::kNumeric, "{}{}. Lower optim.lr{}. No parameter changed; {}. {}",
-                   what,
-                   skips ? fmt::format(" ({} steps in a row were bad)", kMaxSkippedInARow) : "",
-                   skips ? "" : ", or set train.on_nonfinite=skip",
-                   saved < 0 ? "there is no checkpoint yet"
-                             : fmt::format("the last checkpoint is of step {}", saved),
-                   where);
+  throw make_error(
+      ErrorKind::kNumeric, "{}{}. Lower optim.lr{}. No parameter changed; {}. {}", what,
+      skips ? fmt::format(" ({} steps in a row were not finite)", kMaxSkippedInARow) : "",
+      skips ? "" : ", or set train.on_nonfinite=skip",
+      saved < 0 ? "there is no checkpoint yet"
+                : fmt::format("the last checkpoint is of step {}", saved),
+      where);
 }
 
 }  // namespace

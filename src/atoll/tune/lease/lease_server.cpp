@@ -142,7 +142,7 @@ std::vector<LeaseServer::Outcome> LeaseServer::step() {
   for (const std::string& instance : lost) {
     const std::string name = name_of(instance);
     workers_.erase(instance);
-    give_up(instance, fmt::format("{} was not there for {} s", name, study_.settings().lease_s),
+    give_up(instance, fmt::format("{} was not connected for {} s", name, study_.settings().lease_s),
             outcomes);
   }
   return outcomes;
@@ -190,11 +190,14 @@ void LeaseServer::take(const Letter& letter, std::vector<Outcome>& outcomes) {
 void LeaseServer::take(Worker* worker, wire::SessionId session, const LeaseMessage& message,
                        std::vector<Outcome>& outcomes) {
   if (const auto* first = std::get_if<Hello>(&message)) {
-    if (worker != nullptr) throw damaged_error("it says hello twice");
+    if (worker != nullptr) throw damaged_error("the worker has sent Hello twice on one connection");
     hello(session, *first);
     return;
   }
-  if (worker == nullptr) throw damaged_error("it does not say hello first");
+  if (worker == nullptr) {
+    throw damaged_error(
+        "the worker's first message is not Hello; run the same version of atoll on both machines");
+  }
   const std::string instance = instances_.at(session);
   if (const auto* m = std::get_if<Ready>(&message)) {
     ready(instance, *m, outcomes);
@@ -209,28 +212,34 @@ void LeaseServer::take(Worker* worker, wire::SessionId session, const LeaseMessa
     give_up(instance, name + " has left", outcomes);
     log::info("{} has left", name);
   } else {
-    throw damaged_error("a worker does not send that");
+    throw damaged_error(
+        "the worker has sent a message that only a tuner sends; run the same version of atoll on "
+        "both machines");
   }
 }
 
 void LeaseServer::hello(wire::SessionId session, const Hello& hello) {
   if (hello.protocol != kLeaseProtocol) {
     throw user_error(
-        "{} speaks version {} of the protocol, and this tuner {}; take the same atoll on both",
+        "the worker \"{}\" speaks version {} of the protocol, and this tuner speaks version {}; "
+        "run the same version of atoll on both machines",
         hello.name, hello.protocol, kLeaseProtocol);
   }
-  if (hello.instance.empty()) throw damaged_error("it does not say which process it is");
+  if (hello.instance.empty()) throw damaged_error("the Hello of {} has no instance", hello.name);
   const std::string& peer = peers_.at(session);
   Worker& worker = workers_[hello.instance];
   if (!worker.name.empty() && worker.peer != peer) {
-    throw user_error("another machine has introduced itself as {}", hello.name);
+    throw user_error(
+        "{} had the certificate of {} before, and has that of {} now; use the earlier certificate, "
+        "or start the worker with another --dir",
+        worker.name, worker.peer, peer);
   }
   if (worker.session) {
     // The worker has lost its old connection, and this side has not noticed yet.
     const wire::SessionId old = *worker.session;
     instances_.erase(old);
     peers_.erase(old);
-    server_->close(old, "it has connected again");
+    server_->close(old, "the worker has connected again");
   }
   const bool is_new = worker.name.empty();
   worker.name = hello.name.empty() ? "a worker" : hello.name;
@@ -259,7 +268,7 @@ void LeaseServer::ready(const std::string& instance, const Ready& ready,
     }
   }
   for (const LeaseId& lease : said) {
-    send(instance, Settled{lease, "the trial is not with this worker any more"});
+    send(instance, Settled{lease, "the trial is no longer leased to this worker"});
   }
   for (const int trial : forgotten) {
     const Held held = std::move(held_.at(trial));
@@ -267,7 +276,7 @@ void LeaseServer::ready(const std::string& instance, const Ready& ready,
     outcomes.push_back({.job = held.job,
                         .worker = name_of(instance),
                         .code = std::nullopt,
-                        .line = name_of(instance) + " does not know of it"});
+                        .line = name_of(instance) + " does not know the lease"});
   }
   workers_.at(instance).is_ready = true;
 }
@@ -282,7 +291,7 @@ void LeaseServer::ended(const std::string& instance, const Ended& ended,
   // any other failure are not needed.
   const bool has_results = ended.code == 0 || ended.code == 1;
   for (const FileEntry& file : ended.files) {
-    if (!travels(file.path)) throw damaged_error("\"{}\" is no file of a trial", file.path);
+    if (!travels(file.path)) throw damaged_error("\"{}\" is not a file of a trial", file.path);
   }
   if (has_results) {
     held->files = ended.files;
@@ -307,12 +316,13 @@ void LeaseServer::delivered(const std::string& instance, const Delivered& done,
   if (!files_.is_expected(held->id)) {
     // The tuner's previous process had asked for the files. The worker sends Ended again when it
     // connects again.
-    server_->close(*workers_.at(instance).session, "this tuner has asked for no files");
+    server_->close(*workers_.at(instance).session,
+                   "the tuner was restarted and has not asked for these files");
     return;
   }
   if (!files_.install(held->id)) {
-    log::warning("what {} has sent of trial {} is not what it said; it is asked for it again",
-                 name_of(instance), held->id.trial);
+    log::warning("trial {}: files from {} are missing or damaged; the tuner asks for them again",
+                 held->id.trial, name_of(instance));
     ask_for(*held);
     return;
   }
@@ -327,7 +337,7 @@ LeaseServer::Held* LeaseServer::find(const std::string& instance, const LeaseId&
   if (found != held_.end() && found->second.id == lease && found->second.worker == instance) {
     return &found->second;
   }
-  send(instance, Settled{lease, "the trial is not with this worker any more"});
+  send(instance, Settled{lease, "the trial is no longer leased to this worker"});
   return nullptr;
 }
 
@@ -354,8 +364,10 @@ void LeaseServer::close(int trial) {
 void LeaseServer::send(wire::SessionId session, const LeaseMessage& message) {
   std::string frame = encode(message);
   if (frame.size() > wire::kMaxFrameBytes) {
-    throw user_error("{} has too many files to be sent to workers: their list is {} MB",
-                     study_.dir().string(), frame.size() >> 20);
+    throw user_error(
+        "{}: the list of files for a worker makes a message of {} bytes, and the limit is {}; name "
+        "fewer files in the recipe (data.text, data.shards), or train without study.listen",
+        study_.dir().string(), frame.size(), wire::kMaxFrameBytes);
   }
   server_->send(session, std::move(frame));
 }

@@ -27,7 +27,8 @@ struct WorkOptions {
 /// Makes `dir` if needed, and keeps the files of the trials there; all that they need comes from
 /// the tuner. The processes of the trials end when this process ends, whatever the reason. Throws
 /// Error(kUser) when the tuner refuses this worker, or `dir` is in use or belongs to another study;
-/// Error(kPeer) when the tuner could not be reached for patience_s.
+/// Error(kPeer) when the tuner could not be reached for patience_s, or does not give the study's
+/// files.
 int work(const WorkOptions& options);
 
 }  // namespace atl::tune
