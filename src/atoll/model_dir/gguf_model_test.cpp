@@ -323,6 +323,12 @@ TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
     });
   };
   EXPECT_THAT(with("llama.logit_scale", 2.0F), HasSubstr("\"llama.logit_scale\""));
+  for (const char* harmless : {"llama.tensor_data_layout", "llama.made_by"}) {
+    EXPECT_EQ(with(harmless, std::string("x")), "imported") << harmless;
+    fs::remove_all(directory_ / "changed");
+  }
+  EXPECT_EQ(with("llama.expert_shared_count", std::uint32_t{0}), "imported");
+  fs::remove_all(directory_ / "changed");
   EXPECT_THAT(with("llama.expert_count", std::uint32_t{8}), HasSubstr("mixture of experts"));
   EXPECT_THAT(with("llama.rope.dimension_count", std::uint32_t{4}), HasSubstr("dimension_count"));
   EXPECT_THAT(with("llama.rope.scaling.type", std::string("longrope")), HasSubstr("longrope"));
@@ -408,14 +414,15 @@ TEST(GgufTokenizer, ListsThatLieAreRefused) {
               HasSubstr("3 tokens and 1"));
   EXPECT_THAT(refusal({{"tokenizer.ggml.token_type", std::vector<std::int32_t>{1, 9, 1}}}),
               HasSubstr("token_type[1] is 9"));
+  // As llama.cpp, which takes the last of two, and no token for an id that is none.
   EXPECT_THAT(refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "a"}}}),
-              HasSubstr("tokens[0] and [2] are both \"a\""));
+              HasSubstr(R"("vocab":{"a":2,"b":1})"));
+  EXPECT_THAT(refusal({{"tokenizer.ggml.eos_token_id", std::uint32_t{3}}}),
+              HasSubstr(R"("vocab":{"a":0,"ab":2,"b":1})"));
   EXPECT_THAT(refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "\xff"}}}),
               HasSubstr("tokens[2] is not UTF-8"));
   EXPECT_THAT(refusal({{"tokenizer.ggml.merges", std::vector<std::string>{"ab"}}}),
               HasSubstr("merges[0] is not two tokens"));
-  EXPECT_THAT(refusal({{"tokenizer.ggml.eos_token_id", std::uint32_t{3}}}),
-              HasSubstr("eos_token_id is 3"));
   EXPECT_THAT(refusal({{"tokenizer.ggml.model", std::string("llama")},
                        {"tokenizer.ggml.scores", std::vector<float>{0}}}),
               HasSubstr("3 tokens and 1 tokenizer.ggml.scores"));

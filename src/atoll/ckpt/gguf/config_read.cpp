@@ -2,8 +2,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "atoll/base/log.h"
 #include "atoll/ckpt/gguf/config.h"
 #include "atoll/ckpt/gguf/names.h"
+#include "atoll/nn/models/bookkeeping.h"
 
 namespace atl::ckpt {
 
@@ -34,6 +36,17 @@ constexpr const char* kKnownKeys[] = {
     "rope.scaling.type",
     "vocab_size",
 };
+
+// Keys that say something of files, of training or of embedding texts.
+constexpr const char* kPassedOver[] = {"pooling_type", "tensor_data_layout",
+                                       "classifier.output_labels"};
+
+// A setting that says that something is not there.
+bool is_off(const std::variant<std::int64_t, double, std::string>& value) {
+  const auto* number = std::get_if<std::int64_t>(&value);
+  const auto* text = std::get_if<std::string>(&value);
+  return (number != nullptr && *number == 0) || (text != nullptr && text->empty());
+}
 
 const nn::Family& family_of(const GgufFile& file) {
   const std::string architecture = file.text("general.architecture");
@@ -213,6 +226,21 @@ void check_window(const Settings& settings, nn::GgufSettings& own, std::int64_t 
   own.erase(window);
 }
 
+// Settings that nobody has read: those named like a part of an architecture could change what is
+// computed.
+void refuse_own(const Settings& settings, const nn::GgufSettings& own) {
+  for (const auto& [key, value] : own) {
+    const bool is_known =
+        std::find(std::begin(kPassedOver), std::end(kPassedOver), key) != std::end(kPassedOver);
+    if (is_known || is_off(value)) continue;
+    if (nn::is_named_like_architecture(key)) {
+      settings.refuse(key, "a setting that atoll does not know and that may change results");
+    }
+    log::warning("{}: atoll passes over \"{}\", which it does not know",
+                 settings.file().path().string(), settings.key(key));
+  }
+}
+
 nn::ModelConfig read_shape(const Settings& settings) {
   const GgufFile& file = settings.file();
   const nn::Family& family = settings.family();
@@ -235,10 +263,7 @@ nn::ModelConfig read_shape(const Settings& settings) {
   nn::GgufSettings own = settings.own();
   check_window(settings, own, config.max_positions);
   if (family.gguf.read != nullptr) family.gguf.read(own, config);
-  if (!own.empty()) {
-    settings.refuse(own.begin()->first,
-                    "a setting that atoll does not know and that may change results");
-  }
+  refuse_own(settings, own);
   return config;
 }
 
@@ -262,14 +287,11 @@ std::string config_from_gguf(const GgufFile& file, Dtype dtype) {
     const char* field = role[0] == 'p'   ? "pad_token_id"
                         : role[0] == 'b' ? "bos_token_id"
                                          : "eos_token_id";
-    // Some writers say "none" with the largest number. Null, as transformers takes 1 and 2 for the
-    // bos and eos of a llama that does not say.
-    const bool is_named = id != -1 && id != UINT32_MAX;
-    if (is_named && (id < 0 || id >= vocab_size(file))) {
-      throw damaged_error("{}: \"{}\" is {}, and the model has the tokens 0 to {}",
-                          file.path().string(), key, id, vocab_size(file) - 1);
-    }
-    json[field] = is_named ? Json(id) : Json();
+    // Some writers say "none" with the largest number, and the tokenizer's reader tells of others
+    // that are none. Null, as transformers takes 1 and 2 for the bos and eos of a llama that does
+    // not say.
+    const bool is_token = id >= 0 && id < vocab_size(file);
+    json[field] = is_token ? Json(id) : Json();
   }
   return json.dump(2) + "\n";
 }

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "atoll/base/check.h"
+#include "atoll/base/error.h"
+#include "atoll/base/files/paths.h"
 
 namespace atl::ckpt {
 
@@ -61,10 +64,101 @@ bool read_numbers(const GgufValue& value, std::vector<double>& out) {
   return true;
 }
 
+// Of a split model's file its place and the number of files, as its name says: from 1.
+struct SplitName {
+  std::string prefix;  ///< "model"
+  std::size_t number = 0;
+  std::size_t count = 0;
+};
+
+std::optional<SplitName> split_name(const std::filesystem::path& path) {
+  constexpr std::string_view kEnd = ".gguf", kOf = "-of-";
+  constexpr std::size_t kDigits = 5;
+  const std::string name = path.filename().string();
+  const std::size_t tail = 1 + 2 * kDigits + kOf.size() + kEnd.size();
+  if (name.size() <= tail || !name.ends_with(kEnd)) return std::nullopt;
+  const std::string_view end = std::string_view(name).substr(name.size() - tail);
+  const std::string_view number = end.substr(1, kDigits);
+  const std::string_view count = end.substr(1 + kDigits + kOf.size(), kDigits);
+  const auto is_number = [](std::string_view text) {
+    return text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  if (end.front() != '-' || end.substr(1 + kDigits, kOf.size()) != kOf || !is_number(number) ||
+      !is_number(count)) {
+    return std::nullopt;
+  }
+  return SplitName{name.substr(0, name.size() - tail), std::stoul(std::string(number)),
+                   std::stoul(std::string(count))};
+}
+
+std::filesystem::path split_path(const std::filesystem::path& path, const SplitName& name,
+                                 std::size_t number) {
+  return path.parent_path() /
+         fmt::format("{}-{:05}-of-{:05}.gguf", name.prefix, number, name.count);
+}
+
 }  // namespace
 
-GgufFile::GgufFile(const std::filesystem::path& path)
-    : path_(path), file_(path), header_(parse_gguf(file_.bytes(), path.string())) {}
+GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
+  files_.emplace_back(path);
+  header_ = parse_gguf(files_.front().bytes(), path.string());
+  constexpr const char* kCount = "split.count";
+  const std::int64_t count = integer(kCount, 0);
+  if (count <= 1) return;
+  const auto name = split_name(path);
+  if (!name || name->count != static_cast<std::size_t>(count)) {
+    throw user_error(
+        "{} is one of {} files of a model, by its split.count, and they are found by names such as "
+        "model-00001-of-{:05}.gguf; give all of them such names",
+        path.string(), count, count);
+  }
+  const std::int64_t tensors = integer("split.tensors.count", -1);
+  header_ = {};
+  files_.clear();
+  path_ = split_path(path, *name, 1);
+  for (std::size_t i = 0; i < name->count; ++i) {
+    add_split(split_path(path, *name, i + 1), i, name->count);
+  }
+  const auto found = static_cast<std::int64_t>(header_.tensors.size());
+  if (tensors >= 0 && tensors != found) {
+    throw damaged_error("{} and the files beside it have {} tensors, and split.tensors.count is {}",
+                        path_.string(), found, tensors);
+  }
+}
+
+void GgufFile::add_split(const std::filesystem::path& path, std::size_t index, std::size_t count) {
+  if (!path_exists(path)) {
+    throw user_error("there is no {}, one of the {} files of this model; get it, too",
+                     path.string(), count);
+  }
+  files_.emplace_back(path);
+  GgufHeader header = parse_gguf(files_.back().bytes(), path.string());
+  // A file of another model may have the same name.
+  std::vector<std::int64_t> number;
+  const auto place = header.metadata.find("split.no");
+  const bool has_place = place != header.metadata.end() && !place->second.is_array &&
+                         read_integers(place->second, number) &&
+                         number.front() == static_cast<std::int64_t>(index);
+  if (!has_place) {
+    throw user_error(
+        "{}: its split.no is not {}, so it is another file of the model than its name "
+        "says",
+        path.string(), index);
+  }
+  for (GgufTensor& tensor : header.tensors) {
+    if (find(tensor.name) != nullptr) {
+      throw user_error("{}: the tensor {} is in another file of this model, too", path.string(),
+                       tensor.name);
+    }
+    tensor.file = index;
+  }
+  header_.tensors.insert(header_.tensors.end(), std::make_move_iterator(header.tensors.begin()),
+                         std::make_move_iterator(header.tensors.end()));
+  if (index == 0) {
+    header_.version = header.version;
+    header_.metadata = std::move(header.metadata);
+  }
+}
 
 const GgufTensor* GgufFile::find(std::string_view name) const {
   for (const GgufTensor& tensor : header_.tensors) {
@@ -75,7 +169,7 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
 
 FloatRows GgufFile::rows(const GgufTensor& tensor) const {
   const std::span<const std::byte> bytes =
-      file_.bytes().subspan(tensor.begin, tensor.end - tensor.begin);
+      files_[tensor.file].bytes().subspan(tensor.begin, tensor.end - tensor.begin);
   const std::size_t row_bytes = ggml_row_bytes(tensor.type, tensor.shape.back());
   return {tensor.name, tensor.shape, [bytes, row_bytes, type = tensor.type]() -> RowReader {
             return [bytes, row_bytes, type](std::int64_t row, std::span<float> out) {

@@ -50,6 +50,7 @@ struct GgufTensor {
   GgmlType type = GgmlType::kF32;
   std::uint64_t begin = 0;  ///< bytes [begin, end) of the file
   std::uint64_t end = 0;
+  std::size_t file = 0;  ///< of a model in several files: which
 };
 
 /// A checked header. Its views point into the file's bytes.
@@ -66,10 +67,13 @@ struct GgufHeader {
 /// versions and types atoll does not read.
 GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& origin);
 
-/// A GGUF file, mapped. Views live as long as this object.
+/// A GGUF file, mapped, or the files of a model that was split ("model-00001-of-00003.gguf"). Views
+/// live as long as this object.
 class GgufFile {
  public:
-  /// Throws Error(kUser) when there is no such file, and as parse_gguf.
+  /// `path`: the file, or any of the files of a split model, which lie beside it; metadata are the
+  /// first's. Throws Error(kUser) when a file is not there or is none of this model, and as
+  /// parse_gguf.
   explicit GgufFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -96,12 +100,13 @@ class GgufFile {
   std::vector<double> numbers(std::string_view key) const;
 
  private:
+  void add_split(const std::filesystem::path& path, std::size_t index, std::size_t count);
   const GgufValue& get(std::string_view key) const;
   const GgufValue& scalar(std::string_view key) const;
   [[noreturn]] void wrong(std::string_view key, std::string_view expected) const;
 
   std::filesystem::path path_;
-  MappedFile file_;
+  std::vector<MappedFile> files_;
   GgufHeader header_;
 };
 

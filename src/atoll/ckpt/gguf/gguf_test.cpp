@@ -311,6 +311,68 @@ TEST(GgufWriter, WhatItWritesReadsBack) {
   EXPECT_NEAR(values_of(file, *file.find("m"))[95], 95, 95.0 / 254 + 95.0 / 2048);
 }
 
+class GgufSplit : public ::testing::Test {
+ protected:
+  // File `number` of three, with one tensor.
+  void write(int number, GgufFields fields = {}, const char* tensor = nullptr) {
+    const std::string name = fmt::format("t{}", number);
+    fields.emplace_back("split.no", static_cast<std::uint32_t>(number - 1));
+    fields.emplace_back("split.count", std::uint32_t{3});
+    fields.emplace_back("split.tensors.count", 3);
+    const std::vector<GgufSource> sources = {
+        {ramp(tensor != nullptr ? tensor : name.c_str(), {number, 2}), GgmlType::kF32}};
+    write_gguf(path(number), fields, sources);
+  }
+  void write_all() {
+    write(1, {{"general.architecture", std::string("llama")}});
+    write(2);
+    write(3);
+  }
+  std::filesystem::path path(int number) const {
+    return directory_ / fmt::format("m-{:05}-of-00003.gguf", number);
+  }
+  std::string refusal_of(int number) const {
+    try {
+      GgufFile{path(number)};
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "read";
+  }
+  const testing::TemporaryDirectory directory_{"gguf-split"};
+};
+
+TEST_F(GgufSplit, AnyOfItsFilesIsTheWholeModel) {
+  write_all();
+  for (const int given : {1, 3}) {
+    const GgufFile file(path(given));
+    EXPECT_EQ(file.path(), path(1));
+    EXPECT_EQ(file.text("general.architecture"), "llama");
+    ASSERT_EQ(file.tensors().size(), 3U);
+    EXPECT_EQ(values_of(file, *file.find("t3")), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(values_of(file, *file.find("t1")), (std::vector<float>{0, 1}));
+  }
+}
+
+TEST_F(GgufSplit, FilesThatAreNotOfOneModelAreRefused) {
+  write_all();
+  std::filesystem::remove(path(2));
+  EXPECT_THAT(refusal_of(1), AllOf(HasSubstr("there is no"), HasSubstr("m-00002-of-00003.gguf")));
+  write(2, {}, "t1");
+  EXPECT_THAT(refusal_of(1), HasSubstr("the tensor t1 is in another file"));
+  std::filesystem::copy_file(path(3), path(2), std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(refusal_of(1), HasSubstr("split.no is not 1"));
+  write_gguf(path(2), {{"split.no", std::uint32_t{1}}}, {});
+  EXPECT_THAT(refusal_of(1), HasSubstr("have 2 tensors, and split.tensors.count is 3"));
+  std::filesystem::rename(path(1), directory_ / "model.gguf");
+  try {
+    GgufFile{directory_ / "model.gguf"};
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model-00001-of-00003.gguf"));
+  }
+}
+
 TEST(GgufWriter, RowsOfNoWholeBlocksAreRefused) {
   const testing::TemporaryDirectory directory("gguf-blocks");
   const std::vector<GgufSource> sources = {{ramp("m", {3, 48}), GgmlType::kQ8_0}};

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "atoll/base/log.h"
 #include "atoll/ckpt/gguf/pre_tokenizers.h"
 #include "atoll/ckpt/gguf/tokenizer.h"
 
@@ -117,17 +118,17 @@ class Reader {
     }
   }
 
-  // The id of a special token; -1 when the file names none.
+  // The id of a special token; -1 when the file names none, or one that there is not, which
+  // llama.cpp passes over, too.
   std::int64_t special(const std::string& role) const {
     const std::string name = key(role + "_token_id");
     const std::int64_t id = file_.integer(name, -1);
     // Some writers say "none" with the largest number.
     if (id == -1 || id == UINT32_MAX) return -1;
-    if (id < 0 || id >= static_cast<std::int64_t>(tokens_.size())) {
-      throw damaged_error("{}: {} is {}, and there are {} tokens", origin_, name, id,
-                          tokens_.size());
-    }
-    return id;
+    if (id >= 0 && id < static_cast<std::int64_t>(tokens_.size())) return id;
+    log::warning("{}: {} is {}, and there are {} tokens; it is passed over", origin_, name, id,
+                 tokens_.size());
+    return -1;
   }
 
   GgufPreTokenizer find_pre() const {
@@ -163,14 +164,18 @@ class Reader {
     // Written as a list and turned into an object at once: ordered_json looks for each new key
     // among all others.
     Json::object_t vocab;
-    std::unordered_map<std::string_view, std::size_t> seen;
+    // Of tokens with one text the last is the one that a text becomes, as in llama.cpp.
+    std::unordered_map<std::string_view, std::size_t> last;
     for (std::size_t i = 0; i < end; ++i) {
       if (type(i) == TokenType::kUnused) continue;
-      const auto [other, is_new] = seen.emplace(tokens_[i], i);
-      if (!is_new) {
-        throw damaged_error("{}: tokenizer.ggml.tokens[{}] and [{}] are both \"{}\"", origin_,
-                            other->second, i, tokens_[i]);
-      }
+      const auto [other, is_new] = last.emplace(tokens_[i], i);
+      if (is_new) continue;
+      log::warning("{}: tokenizer.ggml.tokens[{}] and [{}] are both \"{}\"; the text is always {}",
+                   origin_, other->second, i, tokens_[i], i);
+      other->second = i;
+    }
+    for (std::size_t i = 0; i < end; ++i) {
+      if (type(i) == TokenType::kUnused || last.at(tokens_[i]) != i) continue;
       static_cast<std::vector<std::pair<const std::string, Json>>&>(vocab).emplace_back(tokens_[i],
                                                                                         i);
     }
