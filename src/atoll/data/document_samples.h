@@ -59,7 +59,7 @@ class DocumentSamples final : public SampleSource {
   bool has_documents() const override { return true; }
   bool may_ignore() const override { return true; }
   const TokenSource& cut(std::int64_t sample, RowScratch& scratch) const override;
-  /// Samples of an epoch.
+  std::int64_t samples_in(std::int64_t epoch) const override { return num_rows(epoch); }
   std::int64_t num_rows(std::int64_t epoch) const;
 
  private:

@@ -86,6 +86,12 @@ Mixture::Mixture(std::uint64_t seed, std::vector<MixturePart> parts)
   }
 }
 
+std::int64_t Mixture::samples_in(std::int64_t epoch) const {
+  std::int64_t sum = 0;
+  for (const MixturePart& part : parts_) sum += part.samples->samples_in(epoch);
+  return sum;
+}
+
 const TokenSource& Mixture::cut(std::int64_t sample, RowScratch& scratch) const {
   const MixtureRef ref = locate(sample);
   return parts_[ref.part].samples->cut(ref.sample, scratch);

@@ -53,6 +53,8 @@ class Mixture final : public SampleSource {
   std::int64_t context() const override { return parts_.front().samples->context(); }
   bool has_documents() const override { return has_documents_; }
   bool may_ignore() const override { return may_ignore_; }
+  /// The sum of all corpora's: with weights by their tokens they end together, to a few samples.
+  std::int64_t samples_in(std::int64_t epoch) const override;
   const TokenSource& cut(std::int64_t sample, RowScratch& scratch) const override;
   /// Which sample of which corpus a sample of the run is.
   MixtureRef locate(std::int64_t sample) const { return order_.locate(sample); }

@@ -22,6 +22,8 @@ class SampleSource {
   virtual bool has_documents() const = 0;
   /// Whether targets may be kIgnoreTarget, so that a step must count those it has.
   virtual bool may_ignore() const = 0;
+  /// The samples of epoch 0, 1, ...: after so many every token of the corpus has been in one.
+  virtual std::int64_t samples_in(std::int64_t epoch) const = 0;
   /// Puts the segments of sample >= 0 into scratch.segments; returns the source they are of.
   virtual const TokenSource& cut(std::int64_t sample, RowScratch& scratch) const = 0;
 
@@ -42,6 +44,7 @@ class WindowSamples final : public SampleSource {
   std::int64_t context() const override { return sampler_.context(); }
   bool has_documents() const override { return packing_ == Packing::kMasked; }
   bool may_ignore() const override { return has_documents() || source_.has_mask(); }
+  std::int64_t samples_in(std::int64_t /*epoch*/) const override { return sampler_.num_windows(); }
   const TokenSource& cut(std::int64_t sample, RowScratch& scratch) const override;
 
  private:

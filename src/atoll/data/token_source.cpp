@@ -22,6 +22,19 @@ std::vector<std::int64_t> TokenSource::document_starts() const {
   return starts;
 }
 
+std::int64_t count_tokens_with_loss(const TokenSource& source) {
+  if (!source.has_mask()) return source.num_tokens();
+  constexpr std::int64_t kAtATime = 1 << 16;
+  std::vector<std::uint8_t> mask;
+  std::int64_t sum = 0;
+  for (std::int64_t begin = 0; begin < source.num_tokens(); begin += kAtATime) {
+    mask.resize(static_cast<std::size_t>(std::min(kAtATime, source.num_tokens() - begin)));
+    source.copy_mask(begin, mask);
+    sum += std::count(mask.begin(), mask.end(), std::uint8_t{1});
+  }
+  return sum;
+}
+
 TokenVector::TokenVector(std::string name, std::vector<std::int32_t> tokens,
                          std::vector<std::int64_t> starts, std::vector<std::uint8_t> mask)
     : name_(std::move(name)),

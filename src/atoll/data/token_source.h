@@ -33,6 +33,9 @@ class TokenSource {
   std::vector<std::int64_t> document_starts() const;
 };
 
+/// The tokens of a source that have a loss. Reads its mask, where it has one.
+std::int64_t count_tokens_with_loss(const TokenSource& source);
+
 /// Tokens in memory: a prompt file, made-up data, a test.
 class TokenVector final : public TokenSource {
  public:

@@ -55,6 +55,11 @@ void print_work(train::TrainState& state, const train::TrainConfig& config) {
   fmt::print("  {:<24} {:.1f} GFLOP/s measured ({})\n", "peak", peak / 1e9, device->name());
   fmt::print("  {:<24} {:.0f} ms at 100% MFU, {:.0f} ms at 60%\n", "step", 1e3 * step_seconds,
              1e3 * step_seconds / 0.6);
+  if (config.train.epochs > 0) {
+    fmt::print("  {:<24} train.epochs = {:g}; training says how many steps that is\n", "run",
+               config.train.epochs);
+    return;
+  }
   fmt::print("  {:<24} {} at 60% MFU\n", "run",
              train::format_duration(step_seconds / 0.6 * static_cast<double>(config.train.steps)));
 }

@@ -72,6 +72,9 @@ double count_parameters(const train::TrainConfig& config) {
 }
 
 island::SimulationOptions simulation(const Options& options, const train::TrainConfig& config) {
+  if (config.train.epochs > 0 && options.outer_steps == 0) {
+    throw user_error("a simulation has no data to count train.epochs of; give train.steps");
+  }
   const train::OuterSettings& outer = config.outer;
   const std::int64_t interval = outer.inner_steps / outer.fragments;
   const std::int64_t outer_steps = options.outer_steps > 0

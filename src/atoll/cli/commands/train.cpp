@@ -21,6 +21,7 @@
 #include "atoll/launch/param_servers.h"
 #include "atoll/launch/rank_main.h"
 #include "atoll/train/config/recipe.h"
+#include "atoll/train/loop/settled_by_data.h"
 #include "atoll/train/model/memory_check.h"
 #include "atoll/train/model/options.h"
 #include "atoll/train/progress/interrupt.h"
@@ -202,6 +203,12 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
           if (mistake) throw Error(*mistake);
         });
         launch::agree_on_settings(world, ATOLL_VERSION, recipe->settings());
+        // One after another: the first makes the tokens.
+        for (const bool is_first : {true, false}) {
+          world.agree([&] {
+            if ((world.rank() == 0) == is_first) train::settle_by_data(*recipe, is_first);
+          });
+        }
         return train_rank({*recipe, options, invocation.overrides}, world, reporter);
       });
 }
@@ -214,16 +221,18 @@ int run_as_survivor(const Options& options, const Invocation& invocation) {
         // a rank that is gone at once would be lost.
         std::optional<train::InterruptGuard> guard;
         if (options.member.joins) guard.emplace();
-        const train::Recipe recipe(options.recipe, invocation.overrides);
+        train::Recipe recipe(options.recipe, invocation.overrides);
         if (usr1_saves(recipe)) train::save_at_usr1(/*is_told=*/options.member.number == 0);
-        launch::LaunchMembership membership(
-            {.rendezvous = options.ranks.rendezvous,
-             .number = options.member.number,
-             .generation = options.member.generation,
-             .joins = options.member.joins,
-             .backend = options.ranks.backend,
-             .agreement = launch::agreement_lines(ATOLL_VERSION, recipe.settings())},
-            world_options(recipe.config()));
+        const std::vector<std::string> agreement =
+            launch::agreement_lines(ATOLL_VERSION, recipe.settings());
+        train::settle_by_data(recipe, /*tells=*/options.member.number == 0);
+        launch::LaunchMembership membership({.rendezvous = options.ranks.rendezvous,
+                                             .number = options.member.number,
+                                             .generation = options.member.generation,
+                                             .joins = options.member.joins,
+                                             .backend = options.ranks.backend,
+                                             .agreement = agreement},
+                                            world_options(recipe.config()));
         RunWatch watch(recipe, resume_command(options.recipe, invocation.overrides, 0, "optim.lr"));
         train::Trainer trainer(recipe.config(), recipe.settings(), membership);
         return run_trainer(recipe, trainer, watch, reporter, 0);
@@ -250,6 +259,11 @@ int run_all_islands(const Options& options, const Invocation& invocation) {
   }
   if (*options.islands < 1) throw user_error("--islands={}: at least 1", *options.islands);
   const train::Recipe recipe(options.recipe, invocation.overrides);
+  if (recipe.config().train.epochs > 0) {
+    throw user_error(
+        "train.epochs is for one island: several take their batches from the coordinator, which "
+        "counts steps; give train.steps");
+  }
   const train::ParallelSettings& parallel = recipe.config().parallel;
   for (const auto& [axis, size] : {std::pair("tp", parallel.tp), std::pair("pp", parallel.pp),
                                    std::pair("cp", parallel.cp), std::pair("ep", parallel.ep)}) {
@@ -328,15 +342,15 @@ int run(const Options& options, const Invocation& invocation) {
   if (plan.role == launch::Role::kParent) return run_parent(plan, options, invocation);
   if (plan.role == launch::Role::kRank) return run_as_member(plan, options, invocation);
   const int ranks = plan.role == launch::Role::kThreads ? plan.ranks : 1;
-  const train::Recipe recipe(options.recipe,
-                             with_layout(options.recipe, invocation.overrides, ranks));
+  train::Recipe recipe(options.recipe, with_layout(options.recipe, invocation.overrides, ranks));
   if (usr1_saves(recipe)) train::save_at_usr1(/*is_told=*/true);
   const Call call = {recipe, options, invocation.overrides};
   if (plan.role == launch::Role::kThreads) {
     train::check_ranks(recipe.config(), plan.ranks);  // before there are so many
     train::check_before_ranks(recipe.config(), plan.ranks);
-    return run_threads(call, plan);
   }
+  train::settle_by_data(recipe, /*tells=*/true);
+  if (plan.role == launch::Role::kThreads) return run_threads(call, plan);
   launch::RankReporter nobody(-1, 0);
   return train_rank(call, *comm::open_self(), nobody);
 }

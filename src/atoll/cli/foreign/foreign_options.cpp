@@ -35,7 +35,7 @@ constexpr Foreign kForeign[] = {
     {"train launch plan", "cuda gpu use-cuda n-gpu-layers ngl",
      "did you mean --device.kind=cuda? docs/gpus.md says what that needs"},
     {"train launch plan", "b", "did you mean --train.batch_size?"},
-    {"train launch plan", "e", "a run is as long as --train.steps says"},
+    {"train launch plan", "e", "a run is as long as --train.steps or --train.epochs says"},
     {"train launch plan", "m", "did you mean --model.from?"},
     {"train launch plan", "d", "did you mean --data.text?"},
     {"train launch", "o", "did you mean --run.dir?"},

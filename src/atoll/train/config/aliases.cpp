@@ -93,6 +93,8 @@ void add_names_of_the_rest(Settings& s) {
   s.known_elsewhere_as("lora.targets", {"target_modules", "lora_target_modules"});
   s.known_elsewhere_as("eval.every", {"eval_interval", "eval_steps", "eval_every", "val_loss_every",
                                       "evaluation_strategy", "eval_strategy"});
+  s.known_elsewhere_as("train.epochs", {"num_epochs", "num_train_epochs", "max_epochs", "n_epochs",
+                                        "epoch", "num_train_epoch"});
   s.known_elsewhere_as("eval.max_tokens", {"eval_iters", "val_max_steps", "eval_tokens"});
   s.known_elsewhere_as("checkpoint.every",
                        {"save_every", "save_steps", "save_interval", "checkpoint_interval",
@@ -105,10 +107,6 @@ void add_names_of_the_rest(Settings& s) {
 
 // Keys that nothing here corresponds to.
 void add_names_of_nothing(Settings& s) {
-  s.nothing_known_as(
-      {"epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs", "epoch"},
-      "a run is as long as train.steps says, and each step takes train.batch_size "
-      "sequences");
   s.nothing_known_as({"lora.dropout", "lora_dropout"},
                      "adapters have no dropout of their own: leave it out, or set train.dropout, "
                      "which is the whole model's");

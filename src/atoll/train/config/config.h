@@ -86,6 +86,7 @@ struct DataSettings {
 /// train.*
 struct LoopSettings {
   std::int64_t steps = 1000;
+  double epochs = 0;
   std::int64_t stop_after = 0;
   std::int64_t batch_size = 16;
   std::int64_t micro_batch = 8;

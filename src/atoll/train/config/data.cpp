@@ -62,7 +62,8 @@ void add_data(SettingRegistry& settings, TrainConfig& c) {
       .add("data.packing", &d.packing,
            "stream: sequences are cut from the tokens end to end. masked: the same, but attention "
            "does not cross documents and positions restart. documents: whole documents are packed "
-           "into sequences, and the rest is padding.",
+           "into sequences, and the rest is padding. Where it is not given, a run whose data has "
+           "prompts or conversations takes documents.",
            one_of({"stream", "masked", "documents"}))
       .fixed();
   settings

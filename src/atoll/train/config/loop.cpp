@@ -29,7 +29,13 @@ void check_batch(const TrainConfig& config, const Settings& s) {
                    named(s, "train.batch_size"), named(s, "train.micro_batch"), fitting);
 }
 
+// With train.epochs the steps are known when the data is; then these are checked again.
+bool has_open_length(const TrainConfig& config, const Settings& s) {
+  return config.train.epochs > 0 && s.find("train.steps").is_default();
+}
+
 void check_warmup(const TrainConfig& config, const Settings& s) {
+  if (has_open_length(config, s)) return;
   const std::int64_t steps = config.train.steps;
   if (config.optim.warmup_steps < steps) return;
   throw user_error("{} must be less than {}; e.g. --optim.warmup_steps={}",
@@ -37,7 +43,7 @@ void check_warmup(const TrainConfig& config, const Settings& s) {
 }
 
 void check_decay(const TrainConfig& config, const Settings& s) {
-  if (config.optim.schedule != "wsd") return;
+  if (config.optim.schedule != "wsd" || has_open_length(config, s)) return;
   const std::int64_t steps = config.train.steps;
   const auto decay = static_cast<std::int64_t>(
       std::llround(config.optim.decay_fraction * static_cast<double>(steps)));
@@ -85,6 +91,15 @@ void add_train(SettingRegistry& settings, TrainConfig& c) {
       "islands end together, when the coordinator's batches are used up, and none by itself";
   settings.group("train", "The loop.");
   settings.add("train.steps", &t.steps, "Optimizer steps.", between(1, 1e12));
+  settings
+      .add("train.epochs", &t.epochs,
+           "How often the run goes through its training samples, instead of train.steps, which is "
+           "computed when the data is there; 0: train.steps. The last step may begin the next "
+           "epoch.",
+           between(0, 1e6))
+      .not_beside("island.coordinator", kEndTogether)
+      .not_beside("sync.mode", Values{"ps"}, "workers do not know each other's data")
+      .not_beside("data.weights", "with weights the directories of data.shards end at other times");
   settings
       .add("train.stop_after", &t.stop_after,
            "Step after which this start of the run ends, with its checkpoint and evaluation, while "

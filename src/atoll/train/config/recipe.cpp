@@ -82,6 +82,11 @@ Recipe::Recipe(const std::filesystem::path& path, const std::vector<std::string>
   train::validate(config_, settings_);
 }
 
+void Recipe::settle(const std::string& key, const std::string& value) {
+  settings_.load_toml_text(fmt::format("{} = {}", key, value), "the data");
+  train::validate(config_, settings_);
+}
+
 std::string as_setting(const std::string& argument) {
   const std::size_t equals = argument.find('=');
   const std::string name = argument.substr(0, equals);

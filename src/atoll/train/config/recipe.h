@@ -22,6 +22,9 @@ class Recipe {
   const train::TrainConfig& config() const { return config_; }
   /// Where each value came from; describe() and to_toml() write them out.
   const Settings& settings() const { return settings_; }
+  /// Sets what is known only when the data is there, `value` as TOML ("train.steps", "512"), and
+  /// checks everything again. Throws as the constructor.
+  void settle(const std::string& key, const std::string& value);
 
  private:
   train::TrainConfig config_;

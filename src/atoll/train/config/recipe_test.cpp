@@ -77,7 +77,8 @@ TEST(Recipe, ASettingWithoutDashesIsWrittenAsItWasMeant) {
   EXPECT_EQ(as_setting("steps=5"), "--train.steps=5");
   EXPECT_EQ(as_setting("bf16=true"), "--train.dtype=bf16");
   EXPECT_EQ(as_setting("device=gpu"), "--device.kind=cuda");
-  EXPECT_EQ(as_setting("epochs=3"), "") << "nothing corresponds to it";
+  EXPECT_EQ(as_setting("num_epochs=3"), "--train.epochs=3");
+  EXPECT_EQ(as_setting("load_in_4bit=true"), "") << "nothing corresponds to it";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "atoll/base/files/file.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/data/document_samples.h"
 #include "atoll/device/free_memory.h"
 #include "atoll/metrics/finished.h"
 #include "atoll/metrics/jsonl_sink.h"
@@ -46,6 +47,34 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
   }
   if (line.without_loss > 0) entry.add("steps_without_loss", line.without_loss);
   return entry;
+}
+
+// Where a loss is on parts of rows: on how many tokens, and which rows do not stay whole.
+void announce_rows(const TrainConfig& config, const PreparedCorpus& corpus) {
+  std::int64_t with_loss = 0;
+  std::int64_t rows = 0;
+  std::int64_t cut = 0;
+  std::int64_t longest = 0;
+  for (const data::Corpus& each : corpus.corpora) {
+    const data::TokenSplit& split = each.train();
+    with_loss += data::count_tokens_with_loss(split);
+    if (!split.has_mask()) continue;
+    const data::DocumentTable table(split);
+    rows += table.size();
+    for (std::int64_t i = 0; i < table.size(); ++i) {
+      const std::int64_t size = table.end(i) - table.begin(i);
+      longest = std::max(longest, size);
+      if (size > config.train.context) ++cut;
+    }
+  }
+  if (rows == 0) return;
+  log::info("the loss is on {} of the training tokens", format_count(with_loss));
+  if (config.data.packing != "documents" || cut == 0) return;
+  log::warning(
+      "{} of {} are longer than train.context = {}, and are cut into several sequences; the "
+      "longest "
+      "has {}",
+      format_count(cut), counted(rows, "row"), config.train.context, counted(longest, "token"));
 }
 
 }  // namespace
@@ -219,9 +248,13 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
   log::info("data: {}, {} held out; {} a step, {:.2f} epochs in {}",
             counted(corpus.num_tokens(), "training token"),
             format_count(corpus.num_held_out_tokens()), counted(step_tokens, "token"),
-            static_cast<double>(config_.train.steps) * static_cast<double>(step_tokens) /
-                static_cast<double>(corpus.num_tokens()),
+            // Of packed documents some positions are padding.
+            config_.train.epochs > 0
+                ? config_.train.epochs
+                : static_cast<double>(config_.train.steps) * static_cast<double>(step_tokens) /
+                      static_cast<double>(corpus.num_tokens()),
             counted(config_.train.steps, "step"));
+  announce_rows(config_, corpus);
   if (!ranks.is_alone()) {
     const parallel::DataParallelOptions& shared = state.options().data_parallel;
     std::string how =

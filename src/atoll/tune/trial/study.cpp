@@ -392,6 +392,12 @@ void Study::check_budget() {
 
 void Study::check_scheduler() {
   StudySettings& s = settings_;
+  if (recipe_->config().train.epochs > 0) {
+    throw user_error(
+        "{}: trials are compared by their steps, and train.epochs leaves these to the "
+        "data; give train.steps",
+        origin_);
+  }
   const std::int64_t steps = max_steps();
   const std::string& schedule = recipe_->config().optim.schedule;
   const bool decays = schedule == "cosine" || schedule == "linear";
