@@ -20,7 +20,9 @@ CASES = {
     "mistral": {"targets": ["all-linear"], "rank": 4, "alpha": 4, "rslora": True},
     "qwen2": {"targets": ["all-linear"], "rank": 2, "alpha": 8, "rslora": False},
     "qwen3": {"targets": ["o_proj", "gate_proj", "down_proj"], "rank": 3, "alpha": 8,
-              "rslora": False},
+              "rslora": False, "settings": ["--lora.modules_to_save=norm", "--lora.dropout=0.1"]},
+    "llama2": {"targets": [r".*\.(q_proj|up_proj)"], "rank": 3, "alpha": 8, "rslora": False,
+               "settings": ["--lora.modules_to_save=lm_head,embed_tokens"]},
     "gpt2": {"targets": ["all-linear"], "rank": 4, "alpha": 8, "rslora": False},
 }
 # An adapter that is read past, or scaled wrongly, must show in the loss.
@@ -51,7 +53,7 @@ def trained(program, work, family, texts):
         "--train.batch_size=8", "--optim.lr=2e-2", "--eval.max_tokens=64",
         "--log.tensorboard=false", f"--lora.rank={case['rank']}", f"--lora.alpha={case['alpha']}",
         f"--lora.targets={','.join(case['targets'])}",
-        f"--lora.rank_stabilized={str(case['rslora']).lower()}")
+        f"--lora.rank_stabilized={str(case['rslora']).lower()}", *case.get("settings", []))
     checkpoint = max((directory / "checkpoints").glob("step-*"))
     model, tokenizer = adapted(base, checkpoint)
     expect_change(base, model, tokenizer, texts[1])

@@ -7,13 +7,13 @@
 
 namespace atl::model_dir {
 
-std::string whose_memory(const std::filesystem::path& directory, const nn::ModelConfig& config) {
+std::string whose_memory(const ModelPath& directory, const nn::ModelConfig& config) {
   return fmt::format("; the model is that of {}: {}",
                      (base_directory(directory) / "config.json").string(), nn::size_list(config));
 }
 
-void check_weights(const std::filesystem::path& directory, const nn::ModelConfig& config,
-                   const Device& device, double bytes_per_weight, int num_ranks) {
+void check_weights(const ModelPath& directory, const nn::ModelConfig& config, const Device& device,
+                   double bytes_per_weight, int num_ranks) {
   const std::size_t swap = device.kind() == DeviceKind::kCpu ? swap_memory() : 0;
   const double bytes = nn::least_parameters(config) * bytes_per_weight / num_ranks;
   if (bytes <= static_cast<double>(device.total_memory() + swap)) return;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <set>
-#include <span>
 #include <tuple>
 #include <utility>
 
@@ -16,11 +14,9 @@
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_hold.h"
-#include "atoll/ckpt/model_files.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/nn/models/family.h"
-#include "atoll/parallel/store/whole_state.h"
 #include "atoll/text/tokenizer_config.h"
 
 namespace atl::model_dir {
@@ -31,10 +27,6 @@ namespace {
 
 bool holds_tokenizer(const fs::path& directory) {
   return path_exists(directory / "tokenizer.json") || path_exists(directory / "tokenizer.model");
-}
-
-bool is_adapter_param(const nn::Param& param) {
-  return !param.files.empty() && param.files.front().name.starts_with("base_model.model.");
 }
 
 [[noreturn]] void refuse_file(const fs::path& file) {
@@ -90,11 +82,13 @@ bool is_run_without_checkpoint(const fs::path& directory) {
 
 }  // namespace
 
-fs::path find_model(const fs::path& argument) {
-  return hold_model(argument).path;
+ModelPath find_model(const fs::path& argument, const fs::path& base) {
+  return hold_model(argument, base).path;
 }
 
-HeldModel hold_model(const fs::path& argument) {
+namespace {
+
+HeldModel hold_directory(const fs::path& argument) {
   if (!path_exists(argument)) {
     throw user_error("there is no directory {}{}", argument.string(),
                      advice_for_absent_model(argument));
@@ -124,6 +118,24 @@ HeldModel hold_model(const fs::path& argument) {
       argument.string(), advice_for_parent(argument));
 }
 
+}  // namespace
+
+HeldModel hold_model(const fs::path& argument, const fs::path& base) {
+  HeldModel model = hold_directory(argument);
+  if (base.empty()) return model;
+  if (!holds_adapter(model.path)) {
+    throw user_error("{} is a whole model, and a base model is for adapters; leave {} out",
+                     model.path.string(), base.string());
+  }
+  HeldModel held = hold_directory(base);
+  if (holds_adapter(held.path)) {
+    throw user_error("the base model {} is an adapter itself; merge that one first",
+                     held.path.string());
+  }
+  return {ModelPath(model.path.directory(), held.path.directory()), std::move(model.hold),
+          std::move(held.hold)};
+}
+
 std::string advice_for_parent(const fs::path& directory) {
   std::vector<std::string> found;
   std::error_code error;
@@ -147,8 +159,10 @@ std::string advice_for_parent(const fs::path& directory) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-fs::path base_directory(const fs::path& directory) {
+fs::path base_directory(const ModelPath& model) {
+  const fs::path& directory = model;
   if (!holds_adapter(directory)) return directory;
+  if (!model.base().empty()) return model.base();
   const fs::path path = directory / kAdapterConfigFile;
   const AdapterConfig config = parse_adapter_config(read_file(path), path.string());
   const fs::path base = config.base;
@@ -161,13 +175,14 @@ fs::path base_directory(const fs::path& directory) {
   }
   // Whoever edits a checkpoint damages it.
   const bool is_checkpoint = path_exists(directory / "manifest.json");
+  constexpr const char* kRemedy =
+      "name the base model's directory with --base (generate, eval, export) or model.base (train)";
   throw user_error(
       "{}: \"base_model_name_or_path\" is \"{}\", and there is no model directory of that name{}; "
       "{}",
       path.string(), config.base, advice_for_absent_model(base),
-      is_checkpoint ? "put it back there, or `atoll export` the adapter and write the path of the "
-                      "base model's directory into the copy"
-                    : "write the path of the base model's directory there");
+      is_checkpoint ? std::string(kRemedy) + ", or put it back there"
+                    : std::string(kRemedy) + ", or write its path there");
 }
 
 namespace {
@@ -185,21 +200,28 @@ auto read_given(const fs::path& directory, Read&& read) {
 
 }  // namespace
 
-nn::ModelConfig read_model_config(const fs::path& directory) {
+nn::ModelConfig read_model_config(const ModelPath& directory) {
   const fs::path base = base_directory(directory);
   const fs::path path = base / "config.json";
-  return read_given(base, [&] { return nn::parse_config(read_file(path), path.string()); });
+  nn::ModelConfig config =
+      read_given(base, [&] { return nn::parse_config(read_file(path), path.string()); });
+  if (!holds_adapter(directory)) return config;
+  return read_given(directory, [&] { return adapted_config(std::move(config), directory); });
 }
 
-Tokenizer load_tokenizer(const fs::path& directory) {
-  const fs::path at = holds_tokenizer(directory) ? directory : base_directory(directory);
+fs::path tokenizer_directory(const ModelPath& directory) {
+  return holds_tokenizer(directory) ? directory.directory() : base_directory(directory);
+}
+
+Tokenizer load_tokenizer(const ModelPath& directory) {
+  const fs::path at = tokenizer_directory(directory);
   return read_given(at, [&] { return Tokenizer::load(at); });
 }
 
-std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer& tokenizer) {
+std::vector<std::int32_t> stop_tokens(const ModelPath& directory, const Tokenizer& tokenizer) {
   const std::int64_t vocab_size = read_model_config(directory).vocab_size;
   for (const char* name : {"generation_config.json", "config.json"}) {
-    fs::path path = directory / name;
+    fs::path path = directory.directory() / name;
     if (!path_exists(path)) path = base_directory(directory) / name;
     std::set<std::int32_t> tokens;
     for (const std::int64_t id : text::read_eos_ids(path)) {
@@ -214,101 +236,6 @@ std::vector<std::int32_t> stop_tokens(const fs::path& directory, const Tokenizer
   }
   if (const auto end = tokenizer.end_of_text()) return {*end};
   return {};
-}
-
-namespace {
-
-// The parameters of a model in the order in which they are visited.
-class Params final : public nn::ParamVisitor {
- public:
-  void param(nn::Param& param) override {
-    if (std::find(all.begin(), all.end(), &param) == all.end()) all.push_back(&param);
-  }
-  std::vector<const nn::Param*> all;
-};
-
-// What files must have: the parameters of the whole model, also where this rank of a pipeline has a
-// part of it.
-std::vector<const nn::Param*> params_of_files(const nn::Model* whole,
-                                              std::span<const nn::Param* const> here) {
-  if (whole == nullptr) return {here.begin(), here.end()};
-  Params params;
-  whole->visit(params);
-  return params.all;
-}
-
-// The parameters of a model directory, an adapter merged in.
-class Source {
- public:
-  // `params`: all of the model's own.
-  Source(const fs::path& directory, nn::Model& model, std::span<const nn::Param* const> params)
-      : base_(base_directory(directory)),
-        whole_(model.elsewhere_count.total > 0 ? nn::build_model(model.config, {.max_positions = 1})
-                                               : nullptr),
-        found_(base_, params_of_files(whole_.get(), params)) {
-    if (whole_ && holds_adapter(directory)) {
-      throw user_error(
-          "{} is an adapter, which cannot be merged on ranks that have a part of the model each "
-          "(parallel.pp); merge it before with `atoll export --merge`",
-          directory.string());
-    }
-    if (!holds_adapter(directory)) return;
-    for (const nn::Param* param : params) {
-      if (!param->cut) continue;
-      throw user_error(
-          "{} is an adapter, which cannot be merged while ranks share each product (parallel.tp); "
-          "merge it before with `atoll export --merge`",
-          directory.string());
-    }
-    merge_.emplace(directory, model);
-  }
-  void read(const nn::Param& param, const Tensor& whole) const {
-    found_.read({&param, whole});
-    if (merge_) merge_->add_to(param, whole);
-  }
-
- private:
-  ckpt::HfDirectory base_;
-  std::unique_ptr<nn::Model> whole_;  // null: the model is whole itself
-  ckpt::DirectoryParams found_;
-  std::optional<AdapterMerge> merge_;
-};
-
-}  // namespace
-
-void load_parameters(const fs::path& directory, nn::Model& model, parallel::ParamStore& store,
-                     ThreadPool& threads) {
-  std::vector<const nn::Param*> params;  // without those of LoRA
-  for (const nn::Param* param : store.params()) {
-    if (!is_adapter_param(*param)) params.push_back(param);
-  }
-  const bool has_adapter = params.size() < store.params().size();
-  if (has_adapter && holds_adapter(directory)) {
-    throw user_error(
-        "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or "
-        "go on with its own run",
-        directory.string());
-  }
-  const Source source(directory, model, params);
-  const auto frozen = store.frozen();
-  threads.run(static_cast<std::int64_t>(frozen.size()), [&](std::int64_t i) {
-    const nn::Param& param = *frozen[static_cast<std::size_t>(i)];
-    parallel::fill_whole(param, param.value, [&](const nn::Param& all, const Tensor& whole) {
-      source.read(all, whole);
-    });
-  });
-  if (has_adapter) return;  // it alone is trained
-  parallel::fill_pieces(store.layout(), parallel::pieces_to_fill(store), &threads,
-                        [&](const std::string& /*values*/, const nn::Param& param,
-                            const Tensor& whole) { source.read(param, whole); });
-  store.values_filled();
-}
-
-void load_whole_parameters(const fs::path& directory, nn::Model& model,
-                           parallel::ParamStore& store) {
-  const std::vector<const nn::Param*> params(store.params().begin(), store.params().end());
-  const Source source(directory, model, params);
-  store.fill([&](const nn::Param& param, const Tensor& whole) { source.read(param, whole); });
 }
 
 }  // namespace atl::model_dir

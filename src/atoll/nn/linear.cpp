@@ -26,6 +26,12 @@ void Linear::add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> block
   scale_ = scale;
 }
 
+void Linear::drop_adapter_input(double p, int index) {
+  ATOLL_CHECK(has_adapter() && p >= 0 && p < 1, "{}: {}", weight_.name, p);
+  dropout_ = p;
+  dropout_index_ = index;
+}
+
 void Linear::use_fp8(ops::Fp8Scaling scaling) {
   ATOLL_CHECK(weight_.spec.dtype == Dtype::kBf16 && !weight_.as_int8, "{} is {}", weight_.name,
               weight_.spec.to_string());
@@ -56,6 +62,13 @@ Tensor Linear::spread_b(Run& run) const {
   const Tensor spread = run.take_scratch(spread_spec());
   ops::block_diagonal(run, scale_, b_.value, blocks_, spread);
   return spread;
+}
+
+Tensor Linear::adapter_input(Run& run, const Tensor& x) const {
+  if (!run.training || dropout_ == 0) return x;
+  const Tensor dropped = run.take_scratch(x.spec());
+  ops::dropout(run, dropout_, dropout_index_, x, dropped);
+  return dropped;
 }
 
 Footprint Linear::plan(Spec x) const {
@@ -91,6 +104,7 @@ Footprint Linear::plan(Spec x) const {
     const Spec spread = spread_spec();
     const Spec low = x.with_last(spread.shape.dim(1));
     const std::size_t held = align_up(spread.bytes()) + align_up(low.bytes()) +
+                             (dropout_ > 0 ? align_up(x.bytes()) : 0) +
                              align_up(std::max({x.bytes(), y.bytes(), 2 * spread.bytes()}));
     const std::size_t products =
         std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, a_.spec, device_),
@@ -132,8 +146,9 @@ void Linear::add_low_rank(Run& run, const Pass& pass) {
   Run inner = run;
   const Tensor spread = spread_b(inner);
   const Tensor low = inner.take_scratch(pass.x.spec().with_last(spread.dim(1)));  // x A^T
+  const Tensor x = adapter_input(inner, pass.x);
   const Tensor change = inner.take_scratch(pass.y.spec());
-  ops::matmul(inner, Transpose::kNT, pass.x, a_.value, low);
+  ops::matmul(inner, Transpose::kNT, x, a_.value, low);
   ops::matmul(inner, Transpose::kNT, low, spread, change);
   ops::add(inner, pass.y, change, pass.y);
 }
@@ -151,6 +166,7 @@ void Linear::backward_input(Run& run, const Pass& pass) {
   const Tensor change = inner.take_scratch(pass.dx.spec());
   ops::matmul(inner, Transpose::kNN, pass.dy, spread, dlow);
   ops::matmul(inner, Transpose::kNN, dlow, a_.value, change);
+  if (dropout_ > 0) ops::dropout(inner, dropout_, dropout_index_, change, change);
   ops::add(inner, pass.dx, change, pass.dx);
 }
 
@@ -174,9 +190,10 @@ void Linear::backward_weight(Run& run, const Pass& pass, Tensor bias_sums) {
   Run inner = run;
   const Tensor spread = spread_b(inner);
   const Tensor low = inner.take_scratch(pass.x.spec().with_last(spread.dim(1)));
+  const Tensor x = adapter_input(inner, pass.x);
   ops::matmul(inner, Transpose::kNN, pass.dy, spread, low);
-  ops::matmul(inner, Transpose::kTN, low, pass.x, a_.grad, {}, /*accumulate=*/true);
-  ops::matmul(inner, Transpose::kNT, pass.x, a_.value, low);
+  ops::matmul(inner, Transpose::kTN, low, x, a_.grad, {}, /*accumulate=*/true);
+  ops::matmul(inner, Transpose::kNT, x, a_.value, low);
   const Tensor dspread = inner.take_scratch(spread.spec().in_compute_dtype());
   ops::matmul(inner, Transpose::kTN, pass.dy, low, dspread);
   ops::block_diagonal_backward(inner, scale_, dspread, blocks_, b_.grad);

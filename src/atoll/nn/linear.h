@@ -37,6 +37,9 @@ class Linear final : public Layer {
   /// Adds a low-rank adapter (Hu et al. 2021, "LoRA") to the output rows that `blocks` name, each
   /// with factors of its own.  a: (num_blocks r, in)  b: (rows of all blocks, r)
   void add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale);
+  /// From now on a training pass gives the adapter x with elements dropped: x is then (B, T, in).
+  /// 0 <= p < 1; `index` tells its draws from those of the model's other dropouts.
+  void drop_adapter_input(double p, int index);
 
  private:
   bool has_bias() const { return !bias_.name.empty(); }
@@ -45,6 +48,8 @@ class Linear final : public Layer {
   void check_fp8(const Spec& x) const;
   // y += s (x A^T) B^T.
   void add_low_rank(Run& run, const Pass& pass);
+  // What A is applied to: x, or x with elements dropped.
+  Tensor adapter_input(Run& run, const Tensor& x) const;
   // B spread so that one product applies every block's: (out, num_blocks r).
   Spec spread_spec() const;
   Tensor spread_b(Run& run) const;
@@ -55,6 +60,8 @@ class Linear final : public Layer {
   Param b_;
   std::vector<ops::DiagonalBlock> blocks_;
   double scale_ = 0;
+  double dropout_ = 0;
+  int dropout_index_ = 0;
   std::optional<ops::Fp8Scaling> fp8_;
   DeviceKind device_;
 };

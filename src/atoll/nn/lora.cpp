@@ -8,22 +8,22 @@
 
 #include "atoll/base/error.h"
 #include "atoll/nn/linear.h"
+#include "atoll/nn/models/model_tensors.h"
 
 namespace atl::nn {
 
 namespace {
 
-// "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.weight".
-std::string module_of(const FileTensor& part) {
-  return part.name.substr(0, part.name.rfind(".weight"));
-}
+// An adapter's part of one fused weight: W[rows] += s B A.
+struct LoraPart {
+  std::int64_t row_begin = 0;
+  std::int64_t rows = 0;
+  std::string a_name;  // file tensor (r, in)
+  std::string b_name;  // file tensor (rows, r)
+};
 
 std::string last_name(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
-}
-
-bool matches(const std::string& module, const std::string& target) {
-  return target == "all-linear" || module == target || module.ends_with("." + target);
 }
 
 // The Linears of a model, each once.
@@ -37,48 +37,81 @@ class Linears final : public ParamVisitor {
   std::set<Param*> params;
 };
 
-void refuse_unmatched(const Linears& found, const LoraOptions& options) {
+std::string joined(const std::set<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::set<std::string> last_names(const Linears& found) {
   std::set<std::string> names;
   for (const Linear* linear : found.linears) {
     for (const FileTensor& part : linear->weight().files) names.insert(last_name(module_of(part)));
   }
-  if (options.targets.empty()) {
+  return names;
+}
+
+// Whether any Linear's part has a name for which `matches` says so.
+template <typename Matches>
+bool any_module(const Linears& found, Matches&& matches) {
+  return std::any_of(found.linears.begin(), found.linears.end(), [&](const Linear* linear) {
+    const auto& files = linear->weight().files;
+    return std::any_of(files.begin(), files.end(),
+                       [&](const FileTensor& part) { return matches(module_of(part)); });
+  });
+}
+
+// Whether a target means only what a run can train whole, not beside an adapter.
+bool is_embedding_or_head(const Linears& found, const std::string& target) {
+  return std::any_of(found.params.begin(), found.params.end(), [&](const Param* param) {
+    return param->is_embedding && is_called(module_of(param->files.front()), target);
+  });
+}
+
+void refuse_unmatched(const Linears& found, const LoraOptions& options, const LoraRules& rules) {
+  const std::set<std::string> names = last_names(found);
+  if (options.targets.empty() && options.target_pattern.empty()) {
     throw user_error("LoRA without targets adapts nothing; name some of: {}, or all-linear",
-                     fmt::join(names, ", "));
+                     joined(names));
   }
+  const bool is_all = options.targets == std::vector<std::string>{"all-linear"};
   for (const std::string& target : options.targets) {
-    const bool used = std::any_of(found.linears.begin(), found.linears.end(), [&](Linear* linear) {
-      const auto& files = linear->weight().files;
-      return std::any_of(files.begin(), files.end(),
-                         [&](const FileTensor& part) { return matches(module_of(part), target); });
-    });
-    if (used) continue;
+    if (is_all || any_module(found, [&](const auto& name) { return is_called(name, target); })) {
+      continue;
+    }
+    if (is_embedding_or_head(found, target)) {
+      throw user_error(
+          "LoRA target \"{}\" is an embedding or the head, which a run trains whole or not at all: "
+          "name it in lora.modules_to_save in place of lora.targets",
+          target);
+    }
     throw user_error(
-        "LoRA target \"{}\" matches no module of this model; there are: {}, or "
-        "all-linear",
-        target, fmt::join(names, ", "));
+        "LoRA target \"{}\" matches no module of this model; there are: {}, or all-linear", target,
+        joined(names));
   }
+  if (any_module(found, [&](const auto& name) { return rules.of_module(name, true).has_value(); }))
+    return;
+  throw user_error(
+      "LoRA adapts no module of this model{}; the modules are called as in "
+      "model.layers.0.self_attn.q_proj, and end in: {}",
+      options.target_pattern.empty()
+          ? std::string()
+          : fmt::format(" (the pattern \"{}\" must match the whole name)", options.target_pattern),
+      joined(names));
 }
 
 std::string peft_name(const FileTensor& file) {
-  return "base_model.model." + module_of(file);
+  return kPeftPrefix + module_of(file);
 }
 
 std::string b_name(const FileTensor& file) {
   return peft_name(file) + ".lora_B.weight";
 }
 
-// The parts of one weight that the targets match.
-std::vector<LoraPart> parts_of(const Param& weight, const LoraOptions& options) {
+// The parts of one weight that are adapted.
+std::vector<LoraPart> parts_of(const Param& weight, const LoraRules& rules) {
   std::vector<LoraPart> parts;
   for (const FileTensor& file : weight.files) {
-    const std::string module = module_of(file);
-    const bool wanted =
-        std::any_of(options.targets.begin(), options.targets.end(),
-                    [&](const std::string& target) { return matches(module, target); });
-    if (!wanted) continue;
-    parts.push_back(
-        {&weight, file.row_begin, file.rows, peft_name(file) + ".lora_A.weight", b_name(file)});
+    if (!rules.of_module(module_of(file), /*in_all_linear=*/true)) continue;
+    parts.push_back({file.row_begin, file.rows, peft_name(file) + ".lora_A.weight", b_name(file)});
   }
   return parts;
 }
@@ -168,12 +201,12 @@ Factors cut_factors(Factors whole, const Param& weight, const std::vector<LoraPa
 }
 
 void add_adapter(Model& model, Linear& linear, const std::vector<LoraPart>& parts,
-                 const LoraOptions& options) {
+                 const LoraOptions& options, const LoraRules& rules) {
   const Param& weight = linear.weight();
   std::vector<ops::DiagonalBlock> blocks;
   for (const LoraPart& part : parts) blocks.push_back({part.row_begin, part.rows});
   const Param& whole = whole_param(weight);
-  const std::vector<LoraPart> whole_parts = parts_of(whole, options);
+  const std::vector<LoraPart> whole_parts = parts_of(whole, rules);
   Factors factors = factors_of(whole, whole_parts, options);
   if (weight.cut) {
     factors = cut_factors(std::move(factors), weight, whole_parts, model.tensor.get());
@@ -184,38 +217,91 @@ void add_adapter(Model& model, Linear& linear, const std::vector<LoraPart>& part
 
 }  // namespace
 
-double LoraOptions::scale() const {
-  const auto r = static_cast<double>(rank);
-  return alpha / (rank_stabilized ? std::sqrt(r) : r);
+namespace {
+
+// Draws of adapters' dropouts, behind those of the model's own.
+constexpr int kFirstDropout = 1 << 15;
+
+// A parameter that is trained whole goes into the adapter's file, under PEFT's name.
+void train_whole(Param& param, const LoraRules& rules, std::set<std::string>& found) {
+  const auto saved =
+      std::count_if(param.files.begin(), param.files.end(),
+                    [&](const FileTensor& file) { return rules.saves(module_of(file)); });
+  if (saved == 0) return;
+  const std::string first = module_of(param.files.front());
+  if (saved != std::ssize(param.files)) {
+    throw user_error(
+        "lora.modules_to_save names a part of {}, which one parameter holds together with {}: name "
+        "all of them or none",
+        param.name, module_of(param.files.back()));
+  }
+  if (param.cut) {
+    throw user_error(
+        "lora.modules_to_save names {}, of which each rank has a part (parallel.tp): train it on "
+        "ranks that have all of it (dp.zero shares the memory)",
+        first);
+  }
+  for (FileTensor& file : param.files) {
+    found.insert(module_of(file));
+    file.name = kPeftPrefix + file.name;
+  }
+  param.frozen = false;
+}
+
+void train_whole_modules(const Linears& all, const Model& model, const LoraOptions& options,
+                         const LoraRules& rules) {
+  std::set<std::string> found;
+  for (Param* param : all.params) {
+    if (model.config.tie_embeddings && param->is_embedding && !param->is_position &&
+        rules.saves(module_of(param->files.front()))) {
+      throw user_error(
+          "lora.modules_to_save names {}, which this model's head shares; the adapter would have "
+          "to "
+          "hold it twice: train all weights (lora.rank=0), or leave it out",
+          module_of(param->files.front()));
+    }
+    train_whole(*param, rules, found);
+  }
+  for (const std::string& name : options.modules_to_save) {
+    const LoraRules one({.modules_to_save = {name}}, "lora.modules_to_save");
+    if (std::any_of(found.begin(), found.end(), [&](const auto& at) { return one.saves(at); })) {
+      continue;
+    }
+    throw user_error("lora.modules_to_save: no module of this model is called \"{}\"", name);
+  }
+}
+
+}  // namespace
+
+bool is_lora_factor(const Param& param) {
+  return !param.files.empty() && param.files.front().name.find(".lora_") != std::string::npos;
 }
 
 void add_lora(Model& model, const LoraOptions& options) {
-  const Linears found(model);
-  refuse_unmatched(found, options);
-  for (Param* param : found.params) param->frozen = true;
-  for (Linear* linear : found.linears) {
-    const std::vector<LoraPart> parts = parts_of(linear->weight(), options);
-    if (!parts.empty()) add_adapter(model, *linear, parts, options);
+  if (!options.ranks.empty() || !options.alphas.empty() || !options.target_parameters.empty()) {
+    throw user_error(
+        "adapters with rank_pattern, alpha_pattern or target_parameters are read and merged, not "
+        "trained");
   }
+  const LoraRules rules(options, "lora.targets");
+  const Linears found(model);
+  refuse_unmatched(found, options, rules);
+  for (Param* param : found.params) param->frozen = true;
+  for (std::size_t i = 0; i < found.linears.size(); ++i) {
+    Linear& linear = *found.linears[i];
+    const std::vector<LoraPart> parts = parts_of(linear.weight(), rules);
+    if (parts.empty()) continue;
+    add_adapter(model, linear, parts, options, rules);
+    if (options.dropout > 0) {
+      linear.drop_adapter_input(options.dropout, kFirstDropout + static_cast<int>(i));
+    }
+  }
+  train_whole_modules(found, model, options, rules);
 }
 
 std::vector<std::string> lora_modules(Model& model) {
-  std::set<std::string> names;
-  for (const Linear* linear : Linears(model).linears) {
-    for (const FileTensor& part : linear->weight().files) names.insert(last_name(module_of(part)));
-  }
+  const std::set<std::string> names = last_names(Linears(model));
   return {names.begin(), names.end()};
-}
-
-std::vector<LoraPart> lora_parts(Model& model, const LoraOptions& options) {
-  const Linears found(model);
-  refuse_unmatched(found, options);
-  std::vector<LoraPart> all;
-  for (const Linear* linear : found.linears) {
-    const std::vector<LoraPart> parts = parts_of(linear->weight(), options);
-    all.insert(all.end(), parts.begin(), parts.end());
-  }
-  return all;
 }
 
 }  // namespace atl::nn

@@ -74,6 +74,27 @@ TEST(Lora, GradientsMatchFiniteDifferences) {
   }
 }
 
+// The draws are those of seed and step, so that a loss is a function of x and the parameters.
+TEST(Lora, GradientsMatchFiniteDifferencesUnderDropout) {
+  Linear linear = adapted_linear(true);
+  linear.drop_adapter_input(0.4, 1 << 15);
+  LayerBench bench(linear, {Dtype::kF64, {2, 3, 5}});
+  bench.run.run.training = true;
+  std::string where;
+  EXPECT_LT(bench.worst_error(&where), 1e-7) << where;
+}
+
+TEST(Lora, DropsInTrainingAlone) {
+  Linear linear = adapted_linear(true);
+  LayerBench bench(linear, {Dtype::kF64, {2, 3, 5}});
+  const double plain = bench.loss();
+  linear.drop_adapter_input(0.4, 1 << 15);
+  bench.run.run.training = false;
+  EXPECT_EQ(bench.loss(), plain);
+  bench.run.run.training = true;
+  EXPECT_NE(bench.loss(), plain);
+}
+
 TEST(Lora, IsTheLinearWithTheMergedWeight) {
   Linear adapted = adapted_linear(true);
   LayerBench bench(adapted, {Dtype::kF64, {1, 3, 5}});
@@ -130,7 +151,50 @@ TEST(Lora, AllLinearLeavesOutTheHead) {
                                                 "q_proj", "up_proj", "v_proj"));
 }
 
+TEST(Lora, APatternMatchesTheWholeNameOfAModule) {
+  const auto model = build_model(tiny_llama(), {});
+  add_lora(*model, {.target_pattern = R"(model\.layers\.1\..*\.(q|v)_proj)"});
+  Names names;
+  model->visit(names);
+  ASSERT_EQ(names.trained.size(), 2U);
+  EXPECT_EQ(names.trained[0]->files[0].name,
+            "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight");
+  EXPECT_THAT(error_of({.target_pattern = "q_proj"}), HasSubstr("must match the whole name"));
+}
+
+TEST(Lora, SavedModulesAreTrainedWhole) {
+  const auto model = build_model(tiny_llama(), {});
+  add_lora(*model, {.targets = {"q_proj"}, .modules_to_save = {"model.norm", "0.mlp"}});
+  Names names;
+  model->visit(names);
+  std::vector<std::string> whole;
+  for (const Param* param : names.trained) {
+    if (!is_lora_factor(*param)) whole.push_back(param->files.front().name);
+  }
+  EXPECT_THAT(whole, ElementsAre("base_model.model.model.layers.0.mlp.gate_proj.weight",
+                                 "base_model.model.model.layers.0.mlp.down_proj.weight",
+                                 "base_model.model.model.norm.weight"));
+}
+
+TEST(Lora, SavedModulesThatCannotBeAreRefused) {
+  EXPECT_THAT(error_of({.targets = {"o_proj"}, .modules_to_save = {"score"}}),
+              HasSubstr("\"score\""));
+  EXPECT_THAT(error_of({.targets = {"o_proj"}, .modules_to_save = {"q_proj"}}),
+              HasSubstr("together with"));
+  ModelConfig tied = tiny_llama();
+  tied.tie_embeddings = true;
+  try {
+    const auto model = build_model(tied, {});
+    add_lora(*model, {.targets = {"o_proj"}, .modules_to_save = {"embed_tokens"}});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("head shares"));
+  }
+}
+
 TEST(Lora, ATargetThatMatchesNothingIsNamed) {
+  EXPECT_THAT(error_of({.targets = {"embed_tokens"}}), HasSubstr("lora.modules_to_save"));
+
   EXPECT_THAT(error_of({.targets = {"q_proj", "query"}}),
               ::testing::AllOf(HasSubstr("\"query\""), HasSubstr("q_proj, up_proj, v_proj")));
   EXPECT_THAT(error_of({.targets = {}}), HasSubstr("without targets"));

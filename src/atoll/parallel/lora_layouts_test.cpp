@@ -80,5 +80,20 @@ TEST(LoraLayouts, BesideOtherAxes) {
   }
 }
 
+// What is dropped depends on the sample, not on the rank that has it.
+TEST(LoraLayouts, SavedModulesAndDropoutAcrossRanks) {
+  Task task = task_of("llama", 4, 2);
+  task.lora->modules_to_save = {"norm"};
+  task.lora->dropout = 0.3;
+  const Outcome expected = train(task, {});
+  EXPECT_TRUE(expected.gradients.contains("model.norm.weight"));
+  for (const Layout& layout :
+       {Layout{.shard = 2, .zero = Zero::kParameters}, Layout{.shard = 2, .zero = Zero::kGradients},
+        Layout{.shard = 2, .replicas = 2, .zero = Zero::kOptimizer}}) {
+    SCOPED_TRACE(layout.name());
+    expect_adapted(train(task, layout), expected);
+  }
+}
+
 }  // namespace
 }  // namespace atl::parallel

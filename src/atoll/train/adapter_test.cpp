@@ -41,19 +41,61 @@ TEST(AdapterConfig, ComesBackAsItWasWritten) {
   }
 }
 
+TEST(AdapterConfig, EveryFieldThatChangesTheAdapterComesBack) {
+  const nn::ModelConfig model = testing::tiny_model("llama");
+  const model_dir::AdapterConfig config = {
+      {.rank = 3,
+       .alpha = 1.5,
+       .targets = {"q_proj"},
+       .excluded = {"0.q_proj"},
+       .layers = {0, 2},
+       .layer_patterns = {"layers"},
+       .ranks = {{"z", 5}, {"a", 7}},  // in this order: the first that matches counts
+       .alphas = {{"q_proj", 0.5}},
+       .modules_to_save = {"norm"},
+       .target_parameters = {"experts.down_proj"}},
+      "base",
+      true,
+      false,
+      true,
+      {{"embed_tokens", {4, 2}}}};
+  const model_dir::AdapterConfig back =
+      model_dir::parse_adapter_config(model_dir::adapter_config_json(config, model), "x");
+  EXPECT_EQ(back.lora.excluded, config.lora.excluded);
+  EXPECT_EQ(back.lora.layers, config.lora.layers);
+  EXPECT_EQ(back.lora.layer_patterns, config.lora.layer_patterns);
+  EXPECT_EQ(back.lora.ranks, config.lora.ranks);
+  EXPECT_EQ(back.lora.alphas, config.lora.alphas);
+  EXPECT_EQ(back.lora.modules_to_save, config.lora.modules_to_save);
+  EXPECT_EQ(back.lora.target_parameters, config.lora.target_parameters);
+  EXPECT_EQ(back.tokens, config.tokens);
+  EXPECT_TRUE(back.use_dora);
+  EXPECT_TRUE(back.keeps_tied);
+}
+
 TEST(AdapterConfig, WhatItDoesNotComputeIsRefusedByName) {
   EXPECT_EQ(error_of(std::string(kGood) + "}"), "");
   EXPECT_EQ(error_of(std::string(kGood) + R"(, "init_lora_weights": "gaussian"})"), "");
   for (const char* field :
-       {R"("use_dora": true)", R"("bias": "all")", R"("modules_to_save": ["lm_head"])",
-        R"("rank_pattern": {"q_proj": 8})", R"("layers_to_transform": [0])", R"("new_trick": 3)",
-        R"("lora_bias": true)", R"("init_lora_weights": "pissa_niter_4")",
-        R"("init_lora_weights": "olora")"}) {
+       {R"("layer_replication": [[0, 2], [1, 3]])", R"("alora_invocation_tokens": [1, 2])",
+        R"("use_qalora": true)", R"("kasa_config": {"beta": 1})", R"("new_lora_trick": true)",
+        R"("new_rank": 3)", R"("new_trick": {"a": 1})", R"("new_list": [1])",
+        R"("init_lora_weights": "pissa_niter_4")", R"("init_lora_weights": "olora")",
+        R"("bias": "some")", R"("rank_pattern": {"q_proj": 0})", R"("use_dora": 1)",
+        R"("layers_to_transform": [-1])", R"("modules_to_save": [3])",
+        R"("exclude_modules": "a(")"}) {
     const std::string name = std::string(field).substr(1, std::string(field).find('"', 1) - 1);
+    const bool is_pattern = name == "exclude_modules";
     EXPECT_THAT(error_of(std::string(kGood) + ", " + field + "}"),
-                AllOf(HasSubstr("adapter_config.json"), HasSubstr(name)));
+                AllOf(HasSubstr("adapter_config.json"), HasSubstr(is_pattern ? "a(" : name)));
   }
   EXPECT_THAT(error_of(R"({"peft_type": "IA3"})"), HasSubstr("IA3"));
+}
+
+TEST(AdapterConfig, WhatChangesNoNumberPasses) {
+  EXPECT_EQ(error_of(std::string(kGood) + R"(, "velora_config": {"num_groups": 4}, "new_list": [],
+                     "new_trick": 3, "use_new_lora": false, "eva_config": {"rho": 2.0}})"),
+            "");
 }
 
 TEST(AdapterConfig, MalformedOnesAreRefused) {
@@ -67,8 +109,8 @@ TEST(AdapterConfig, MalformedOnesAreRefused) {
   EXPECT_THAT(error_of(R"({"peft_type": "LORA", "r": 2, "lora_alpha": 1})"),
               HasSubstr("target_modules"));
   EXPECT_THAT(error_of(R"({"peft_type": "LORA", "r": 2, "lora_alpha": 1,
-                           "target_modules": ".*q_proj"})"),
-              HasSubstr("pattern"));
+                           "target_modules": ".*q_proj", "layers_to_transform": 1})"),
+              HasSubstr("layers_to_transform"));
 }
 
 }  // namespace

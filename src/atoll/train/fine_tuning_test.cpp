@@ -46,6 +46,25 @@ class FineTuning : public TrainerTest {
     EXPECT_TRUE(std::isfinite(whole.held_out->loss));
     return whole;
   }
+
+  // Merged, an adapter predicts what it predicted beside its base. Empty `base`: the one it names.
+  void expect_merged_predicts(const TrainOutcome& outcome, const fs::path& base) {
+    const model_dir::ModelPath model = model_dir::find_model(outcome.checkpoint, base);
+    StateOptions options;
+    options.model = model_dir::read_model_config(model);
+    options.context = 32;
+    options.micro_batch = 2;
+    options.training = false;
+    const auto device = open_cpu(2);
+    Stream stream(*device);
+    TrainState state(options);
+    state.allocate(*device);
+    model_dir::load_parameters(model, state.model(), state.store(), device->threads());
+    const data::Corpus corpus(root_ / "whole" / "data");
+    const Evaluation merged =
+        evaluate(state, stream, corpus.held_out(), model_dir::load_tokenizer(model));
+    EXPECT_NEAR(merged.loss, outcome.held_out->loss, 1e-5 * merged.loss);
+  }
 };
 
 TEST_F(FineTuning, Bf16WithMastersResumesBitwise) {
@@ -152,21 +171,34 @@ TEST_F(FineTuning, LoraResumesBitwiseAndLeavesTheBaseAlone) {
   EXPECT_EQ(config.lora.rank, 3);
   EXPECT_EQ(config.base, fs::absolute(base).string());
 
-  // Merged, it predicts what it predicted beside its base.
-  StateOptions options;
-  options.model = model_dir::read_model_config(outcome.checkpoint);
-  options.context = 32;
-  options.micro_batch = 2;
-  options.training = false;
-  const auto device = open_cpu(2);
-  Stream stream(*device);
-  TrainState state(options);
-  state.allocate(*device);
-  model_dir::load_parameters(outcome.checkpoint, state.model(), state.store(), device->threads());
-  const data::Corpus corpus(root_ / "whole" / "data");
-  const Evaluation merged =
-      evaluate(state, stream, corpus.held_out(), model_dir::load_tokenizer(outcome.checkpoint));
-  EXPECT_NEAR(merged.loss, outcome.held_out->loss, 1e-5 * merged.loss);
+  expect_merged_predicts(outcome, {});
+}
+
+TEST_F(FineTuning, LoraWithAllItsPartsResumesBitwiseAndMerges) {
+  const fs::path base = train("base").checkpoint;
+  inline_model_ = false;
+  const TrainOutcome outcome = expect_resumes(
+      {"--model.from=" + base.string(), "--lora.rank=3", "--optim.lr=0.01", "--lora.dropout=0.2",
+       R"(--lora.targets=.*\.\d+\.(self_attn\.q|mlp\.up)_proj)", "--lora.modules_to_save=norm"});
+  const ckpt::SafetensorsFile adapter(outcome.checkpoint / model_dir::kAdapterWeightsFile);
+  EXPECT_TRUE(adapter.contains("base_model.model.model.norm.weight"));
+  const ckpt::SafetensorsFile before(base / "model.safetensors");
+  const auto bytes = adapter.bytes("base_model.model.model.norm.weight");
+  const auto old = before.bytes("model.norm.weight");
+  EXPECT_FALSE(std::equal(bytes.begin(), bytes.end(), old.begin(), old.end())) << "it is trained";
+  expect_merged_predicts(outcome, {});
+
+  // The base model has moved: whoever reads the adapter says where it is.
+  const fs::path moved = root_ / "moved";
+  fs::rename(base, moved);
+  EXPECT_THAT(error_of([&] { model_dir::read_model_config(outcome.checkpoint); }, ErrorKind::kUser),
+              AllOf(HasSubstr("--base"), HasSubstr("model.base")));
+  expect_merged_predicts(outcome, moved);
+  EXPECT_THAT(error_of([&] { model_dir::find_model(moved, moved); }, ErrorKind::kUser),
+              HasSubstr("whole model"));
+  EXPECT_THAT(error_of([&] { model_dir::find_model(outcome.checkpoint, outcome.checkpoint); },
+                       ErrorKind::kUser),
+              HasSubstr("an adapter itself"));
 }
 
 TEST_F(FineTuning, LoraWithoutItsBaseSaysWhereItShouldBe) {

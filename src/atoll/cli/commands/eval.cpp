@@ -36,6 +36,7 @@ namespace {
 
 struct Options {
   std::string model;
+  std::string base;
   std::vector<std::string> text;
   std::string shards;
   std::string packing;  // empty: the run's
@@ -86,6 +87,7 @@ data::Fields fields_of(const Options& options) {
 TaskArguments task_arguments(const Options& options) {
   TaskArguments task = options.task;
   task.model = options.model;
+  task.base = options.base;
   task.chat_template = options.chat_template;
   task.context = options.context.value_or(0);
   task.max_tokens = options.max_tokens;
@@ -107,9 +109,11 @@ train::TextCut text_cut(const Options& options, const fs::path& model, std::int6
 
 // The settings with which ranks evaluate: those of a run with that model and such windows.
 train::TrainConfig as_run(const train::TrainConfig& given, const Options& options,
-                          const fs::path& model, const train::TextCut& cut, int num_ranks) {
+                          const model_dir::ModelPath& model, const train::TextCut& cut,
+                          int num_ranks) {
   train::TrainConfig config = given;
   config.model.from = model.string();
+  config.model.base = model.base().string();
   config.train.context = cut.context;
   config.train.micro_batch = options.micro_batch;
   config.train.batch_size =
@@ -126,7 +130,7 @@ train::TrainConfig as_run(const train::TrainConfig& given, const Options& option
 // The text to predict, and what cuts it.
 struct Text {
   model_dir::HeldModel model;
-  fs::path path;
+  model_dir::ModelPath path;
   std::optional<Tokenizer> tokenizer;
   train::TextCut cut;
   std::optional<data::Corpus> corpus;  // one of the two
@@ -175,7 +179,7 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
   serve::Weights weights = serve::Weights::kF32;
   world.agree([&] {
     weights = weights_of_text(options.weights, given.device.kind);
-    text.model = model_dir::hold_model(options.model);
+    text.model = model_dir::hold_model(options.model, options.base);
     text.path = text.model.path;
     text.tokenizer.emplace(model_dir::load_tokenizer(text.path));
     const nn::ModelConfig model = model_dir::read_model_config(text.path);
@@ -257,6 +261,7 @@ Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
   parser.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
       .required();
+  parser.add_option("--base", options->base, model_dir::kBaseHelp);
   parser.add_option("--shards", options->shards,
                     "corpus whose held-out split to predict; default: the run's own");
   parser

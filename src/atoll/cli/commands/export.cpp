@@ -27,6 +27,7 @@ namespace {
 
 struct Options {
   std::string model;
+  std::string base;
   std::string out;
   std::string format;  // empty: what the name of `out` says
   std::string dtype = "source";
@@ -37,7 +38,7 @@ struct Options {
 // The model of an adapter with the adapter merged, as a directory that is gone when this is.
 class Merged {
  public:
-  Merged(const fs::path& adapter, const fs::path& out)
+  Merged(const model_dir::ModelPath& adapter, const fs::path& out)
       : directory_(out.string() + ".merged", "--out") {
     const nn::ModelConfig config = model_dir::read_model_config(adapter);
     const auto model = nn::build_model(config, {.max_positions = 1});
@@ -55,7 +56,7 @@ class Merged {
   const fs::path& path() const { return directory_.temporary(); }
 
  private:
-  void write(const fs::path& adapter, const nn::ModelConfig& config,
+  void write(const model_dir::ModelPath& adapter, const nn::ModelConfig& config,
              const parallel::ParamStore& store) const {
     train::CarriedFiles carried = train::read_carried(model_dir::base_directory(adapter));
     for (const auto& [name, content] : train::read_carried(adapter)) carried[name] = content;
@@ -71,7 +72,8 @@ class Merged {
 };
 
 // The adapter alone, as PEFT reads it.
-int run_adapter(const Options& options, const fs::path& from) {
+int run_adapter(const Options& options, const model_dir::ModelPath& model) {
+  const fs::path& from = model;
   if (options.format != "hf" || options.dtype != "source" || !options.shard_size.empty()) {
     throw user_error(
         "{} is an adapter: GGUF files, --dtype and --shard-size are for whole models; add --merge "
@@ -80,8 +82,15 @@ int run_adapter(const Options& options, const fs::path& from) {
         from.string());
   }
   model_dir::NewDirectory out(options.out, "--out");
-  for (const char* name : {model_dir::kAdapterConfigFile, model_dir::kAdapterWeightsFile}) {
-    model_dir::copy_durably(from / name, out.temporary() / name);
+  model_dir::copy_durably(from / model_dir::kAdapterWeightsFile,
+                          out.temporary() / model_dir::kAdapterWeightsFile);
+  const fs::path config = from / model_dir::kAdapterConfigFile;
+  if (model.base().empty()) {
+    model_dir::copy_durably(config, out.temporary() / model_dir::kAdapterConfigFile);
+  } else {
+    write_file(out.temporary() / model_dir::kAdapterConfigFile,
+               model_dir::with_base(read_file(config), config.string(),
+                                    fs::absolute(model.base()).string()));
   }
   for (const char* name : ckpt::carried_file_names()) {
     if (path_exists(from / name)) model_dir::copy_durably(from / name, out.temporary() / name);
@@ -156,6 +165,7 @@ Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
   parser.add_option("model", options->model, "run directory, checkpoint or Hugging Face directory")
       .required();
+  parser.add_option("--base", options->base, model_dir::kBaseHelp);
   parser.add_option("--out", options->out, "directory (hf) or file (*.gguf) to make").required();
   parser
       .add_option("--format", options->format,
@@ -171,14 +181,14 @@ Action add(ArgumentParser& parser) {
   parser.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
     options->format = choose_format(*options);
-    const model_dir::HeldModel model = model_dir::hold_model(options->model);
+    const model_dir::HeldModel model = model_dir::hold_model(options->model, options->base);
     fs::path from = model.path;
     // Of others the files are their makers'.
     const bool is_of_run = path_exists(from / "trainer.json");
     std::optional<Merged> merged;
     if (model_dir::holds_adapter(from)) {
-      if (!options->merge) return run_adapter(*options, from);
-      merged.emplace(from, options->out);
+      if (!options->merge) return run_adapter(*options, model.path);
+      merged.emplace(model.path, options->out);
       from = merged->path();
     } else if (options->merge) {
       throw user_error("--merge is for adapters, and {} is a whole model; leave it out",

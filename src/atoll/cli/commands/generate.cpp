@@ -35,6 +35,7 @@ namespace {
 
 struct Options {
   std::string model;
+  std::string base;
   std::string prompt;
   std::string prompt_file;
   std::int64_t max_tokens = 128;
@@ -156,7 +157,7 @@ std::int64_t stream(serve::InferenceEngine& engine, const std::vector<std::int32
 // What is to be continued, and with which model.
 struct Task {
   model_dir::HeldModel model;
-  fs::path path;
+  model_dir::ModelPath path;
   Tokenizer tokenizer;
   nn::ModelConfig config;
   std::vector<std::int32_t> prompt;  // of the leader
@@ -164,8 +165,8 @@ struct Task {
 };
 
 Task read_task(const Options& options, bool leads) {
-  const model_dir::HeldModel model = model_dir::hold_model(options.model);
-  const fs::path& path = model.path;
+  const model_dir::HeldModel model = model_dir::hold_model(options.model, options.base);
+  const model_dir::ModelPath& path = model.path;
   Task task = {.model = model,
                .path = path,
                .tokenizer = model_dir::load_tokenizer(path),
@@ -244,6 +245,7 @@ Action add(ArgumentParser& parser) {
   serve::SamplingOptions& sampling = options->sampling;
   parser.add_option("model", options->model, "run directory, checkpoint, or Hugging Face directory")
       .required();
+  parser.add_option("--base", options->base, model_dir::kBaseHelp);
   parser.add_option("--prompt", options->prompt,
                     "text to continue; empty: begin a new one, or with --chat read standard input");
   parser

@@ -192,7 +192,7 @@ struct Ready {
   serve::AnswerOptions options;
   std::vector<serve::TaskItem> items;
   model_dir::HeldModel model;
-  fs::path path;
+  model_dir::ModelPath path;
   std::optional<Tokenizer> tokenizer;
   nn::ModelConfig config;
   std::vector<serve::EncodedItem> encoded;
@@ -207,7 +207,7 @@ void prepare(const TaskArguments& arguments, Ready& ready) {
   if (!arguments.extract.empty()) ready.pattern.emplace(arguments.extract, "--extract");
   ready.options = answer_options(arguments, ready.pattern);
   ready.items = read_items(arguments, ready.pattern);
-  ready.model = model_dir::hold_model(arguments.model);
+  ready.model = model_dir::hold_model(arguments.model, arguments.base);
   ready.path = ready.model.path;
   ready.tokenizer.emplace(model_dir::load_tokenizer(ready.path));
   ready.config = model_dir::read_model_config(ready.path);
@@ -266,7 +266,7 @@ int evaluate_task(const TaskArguments& arguments, comm::World& world,
     weights = take_weights(arguments.weights, config.device.kind);
     model_layout(config.parallel, world.size());
     if (leads) return prepare(arguments, ready);
-    ready.model = model_dir::hold_model(arguments.model);
+    ready.model = model_dir::hold_model(arguments.model, arguments.base);
     ready.path = ready.model.path;
     ready.config = model_dir::read_model_config(ready.path);
   });

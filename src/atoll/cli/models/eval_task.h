@@ -14,6 +14,7 @@ namespace atl::cli {
 /// What `atoll eval --task` was asked for.
 struct TaskArguments {
   std::string model;
+  std::string base;  ///< of an adapter, in place of the one that it names
   std::string file;
   std::string chat_template;
   std::string out;

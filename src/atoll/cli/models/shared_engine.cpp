@@ -10,7 +10,7 @@ namespace atl::cli {
 
 namespace {
 
-void refuse_adapter(const serve::ModelLayout& layout, const std::filesystem::path& model) {
+void refuse_adapter(const serve::ModelLayout& layout, const model_dir::ModelPath& model) {
   if (layout.tensor == 1 || !model_dir::holds_adapter(model)) return;
   throw user_error(
       "parallel.tp = {}: {} is an adapter, and ranks that share products cannot merge it; merge it "
@@ -21,7 +21,7 @@ void refuse_adapter(const serve::ModelLayout& layout, const std::filesystem::pat
 }  // namespace
 
 SharedEngine::SharedEngine(comm::World& world, const train::TrainConfig& settings,
-                           const std::filesystem::path& model, const nn::ModelConfig& config,
+                           const model_dir::ModelPath& model, const nn::ModelConfig& config,
                            const EngineNeeds& needs)
     : ranks_(world, model_layout(settings.parallel, world.size())) {
   world.agree([&] { refuse_adapter(ranks_.layout(), model); });

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <filesystem>
 #include <memory>
 
 #include "atoll/cli/models/shared_model.h"
+#include "atoll/model_dir/model_path.h"
 #include "atoll/serve/inference_engine.h"
 
 namespace atl::cli {
@@ -21,7 +21,7 @@ class SharedEngine {
   /// wrong on several ranks is thrown on all, and told where world.reports(). `world` must outlive
   /// this.
   SharedEngine(comm::World& world, const train::TrainConfig& settings,
-               const std::filesystem::path& model, const nn::ModelConfig& config,
+               const model_dir::ModelPath& model, const nn::ModelConfig& config,
                const EngineNeeds& needs);
 
   serve::InferenceEngine& engine() { return *engine_; }

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Makes a token end what the model says, in atoll and in transformers.
-void stop_at(std::int32_t token, const fs::path& base, CarriedFiles& carried) {
+void stop_at(std::int32_t token, const model_dir::ModelPath& base, CarriedFiles& carried) {
   const auto of_config = base.empty()
                              ? std::vector<std::int64_t>()
                              : text::read_eos_ids(model_dir::base_directory(base) / "config.json");
@@ -26,8 +26,8 @@ void stop_at(std::int32_t token, const fs::path& base, CarriedFiles& carried) {
 }
 
 // A chat model stops where its template ends an answer.
-void stop_at_end_of_turn(const fs::path& given, const fs::path& base, const Tokenizer& tokenizer,
-                         bool warns, CarriedFiles& carried) {
+void stop_at_end_of_turn(const fs::path& given, const model_dir::ModelPath& base,
+                         const Tokenizer& tokenizer, bool warns, CarriedFiles& carried) {
   const bool has_own =
       carried.contains("chat_template.jinja") ||
       (carried.contains("tokenizer_config.json") &&
@@ -51,7 +51,8 @@ void stop_at_end_of_turn(const fs::path& given, const fs::path& base, const Toke
 }  // namespace
 
 CarriedFiles carried_files(const TrainConfig& config, const Tokenizer& tokenizer,
-                           const nn::ModelConfig& model, const fs::path& base, bool warns) {
+                           const nn::ModelConfig& model, const model_dir::ModelPath& base,
+                           bool warns) {
   CarriedFiles carried;
   if (config.model.from.empty()) {
     carried = new_carried(tokenizer, model);

@@ -2,8 +2,7 @@
 
 // The files beside the weights that make a checkpoint a model directory.
 
-#include <filesystem>
-
+#include "atoll/model_dir/model_path.h"
 #include "atoll/nn/model.h"
 #include "atoll/text/tokenizer.h"
 #include "atoll/train/checkpoint/contents.h"
@@ -15,7 +14,7 @@ namespace atl::train {
 /// the settings, and the stop tokens of a chat model. `base` is the directory of the model that the
 /// run starts from; empty: a new model. If `warns`, logs warnings about what may surprise users.
 CarriedFiles carried_files(const TrainConfig& config, const Tokenizer& tokenizer,
-                           const nn::ModelConfig& model, const std::filesystem::path& base,
+                           const nn::ModelConfig& model, const model_dir::ModelPath& base,
                            bool warns);
 
 }  // namespace atl::train

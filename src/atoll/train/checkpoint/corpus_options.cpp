@@ -48,7 +48,8 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   options.text.assign(config.data.text.begin(), config.data.text.end());
   options.tokenizer = config.data.tokenizer;
   if (options.tokenizer.empty() && !config.model.from.empty()) {
-    options.tokenizer = model_dir::find_model(config.model.from);
+    options.tokenizer =
+        model_dir::tokenizer_directory(model_dir::find_model(config.model.from, config.model.base));
   }
   options.new_tokenizer = config.data.new_tokenizer;
   options.vocab_size = config.data.vocab_size;

@@ -20,9 +20,10 @@ RunModel::RunModel(const TrainConfig& config, std::unique_ptr<Device> device)
 void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
   close();
   if (!config_.model.from.empty()) {
-    model_dir::HeldModel held = model_dir::hold_model(config_.model.from);
+    model_dir::HeldModel held = model_dir::hold_model(config_.model.from, config_.model.base);
     base_ = held.path;
-    base_hold_ = std::move(held.hold);
+    from_hold_ = std::move(held.hold);
+    base_hold_ = std::move(held.base_hold);
   }
   const std::int32_t eos = corpus.tokenizer.end_of_text().value_or(-1);
   StateOptions options =

@@ -55,8 +55,9 @@ class RunModel {
   std::unique_ptr<Stream> stream_;
   ModelGroups groups_;
   std::unique_ptr<TrainState> state_;
-  std::filesystem::path base_;
-  std::shared_ptr<DirectoryHold> base_hold_;  // keeps another run from deleting the base checkpoint
+  model_dir::ModelPath base_;
+  // Keep other runs from deleting the checkpoints.
+  std::shared_ptr<DirectoryHold> from_hold_, base_hold_;
   CarriedFiles carried_;
 };
 

@@ -90,6 +90,8 @@ void add_names_of_the_rest(Settings& s) {
                                        "expert_parallel", "ep_size", "moe_expert_parallel_size"});
   s.known_elsewhere_as("lora.rank", {"lora_r", "lora.r", "lora", "use_lora"});
   s.known_elsewhere_as("lora.alpha", {"lora_alpha"});
+  s.known_elsewhere_as("lora.dropout", {"lora_dropout"});
+  s.known_elsewhere_as("lora.modules_to_save", {"modules_to_save", "lora_modules_to_save"});
   s.known_elsewhere_as("lora.targets", {"target_modules", "lora_target_modules"});
   s.known_elsewhere_as("eval.every", {"eval_interval", "eval_steps", "eval_every", "val_loss_every",
                                       "evaluation_strategy", "eval_strategy"});
@@ -107,9 +109,6 @@ void add_names_of_the_rest(Settings& s) {
 
 // Keys that nothing here corresponds to.
 void add_names_of_nothing(Settings& s) {
-  s.nothing_known_as({"lora.dropout", "lora_dropout"},
-                     "adapters have no dropout of their own: leave it out, or set train.dropout, "
-                     "which is the whole model's");
   s.nothing_known_as({"load_in_4bit", "load_in_8bit", "qlora", "bnb_4bit_compute_dtype",
                       "bnb_4bit_quant_type", "quantization", "quantize", "bits"},
                      "training keeps all weights as f32 or bf16 (train.dtype): leave it out; "

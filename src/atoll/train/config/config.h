@@ -39,6 +39,7 @@ struct DeviceSettings {
 /// model.*: one of `from`, `config`, and the shape given by the other members.
 struct ModelSettings {
   std::string from;
+  std::string base;
   std::string config;
   std::string family = "llama";
   std::int64_t hidden_size = 256;
@@ -172,6 +173,8 @@ struct LoraSettings {
   double alpha = 16;
   std::vector<std::string> targets = {"all-linear"};
   bool rank_stabilized = false;
+  double dropout = 0;
+  std::vector<std::string> modules_to_save;
 };
 
 /// eval.*

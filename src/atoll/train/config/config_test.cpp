@@ -60,12 +60,13 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
               ElementsAre("run", "model", "train", "moe", "optim", "lora", "sync", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);
   EXPECT_EQ(settings.find("model.from").scope, Scope::kIsland);
-  EXPECT_THAT(fixed,
-              ElementsAre("run.seed", "model.parametrisation", "model.mup_base_width",
-                          "model.mup_base_head_dim", "data.weights", "data.packing",
-                          "train.batch_size", "train.micro_batch", "train.context", "train.dtype",
-                          "train.dropout", "moe.capacity_factor", "optim.kind", "optim.masters",
-                          "lora.rank", "lora.alpha", "lora.targets", "lora.rank_stabilized"));
+  EXPECT_THAT(
+      fixed,
+      ElementsAre("run.seed", "model.parametrisation", "model.mup_base_width",
+                  "model.mup_base_head_dim", "data.weights", "data.packing", "train.batch_size",
+                  "train.micro_batch", "train.context", "train.dtype", "train.dropout",
+                  "moe.capacity_factor", "optim.kind", "optim.masters", "lora.rank", "lora.alpha",
+                  "lora.targets", "lora.rank_stabilized", "lora.dropout", "lora.modules_to_save"));
 }
 
 TEST(TrainConfig, DefaultsWithDataAndADirectoryAreARun) {
@@ -313,7 +314,6 @@ TEST(TrainConfig, KeysOfOtherProgramsAreAnsweredWithWhatTheyMean) {
       {"--train.epochs=3", "; a run is as long as train.steps says"},
       {"--train.bf16=true", "; did you mean --train.dtype=bf16?"},
       {"--train.bf16", "; did you mean --train.dtype=bf16?"},
-      {"--lora.dropout=0.1", "; adapters have no dropout of their own"},
       {"--lora.r=8", "; did you mean --lora.rank?"},
       {"--device.kind=gpu", "; did you mean cuda?"},
       {"--device.kind=mps", "; did you mean cpu?"},

@@ -218,7 +218,8 @@ void add_lora(SettingRegistry& settings, TrainConfig& c) {
       .only_with("lora.rank", changed("8"));
   settings
       .add("lora.targets", &l.targets,
-           "Modules to adapt, as PEFT's target_modules; all-linear: every one but the head.")
+           "Modules to adapt, as PEFT's target_modules: names, or one regular expression for the "
+           "whole name of a module; all-linear: every one but the head.")
       .fixed()
       .only_with("lora.rank", changed("8"));
   settings
@@ -226,6 +227,21 @@ void add_lora(SettingRegistry& settings, TrainConfig& c) {
            "Scale by alpha / sqrt(rank) instead (rsLoRA).")
       .fixed()
       .only_with("lora.rank", changed("8"));
+  settings
+      .add("lora.dropout", &l.dropout, "Share of an adapter's input elements that are dropped.",
+           from_below(0, 1))
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .not_beside("parallel.tp", "ranks have different columns of the input")
+      .not_beside("parallel.cp", "ranks have different positions of the input");
+  settings
+      .add("lora.modules_to_save", &l.modules_to_save,
+           "Modules to train whole beside the adapters, as PEFT's modules_to_save: the ends of "
+           "their names, such as lm_head or norm.")
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .not_beside("parallel.tp", "ranks have parts of a module")
+      .not_beside("parallel.pp", "one rank writes the adapter for all");
 }
 
 }  // namespace atl::train

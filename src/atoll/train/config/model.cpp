@@ -94,6 +94,11 @@ void add_model(SettingRegistry& settings, TrainConfig& c) {
                  "which have the names of Hugging Face's config.json.");
   settings.add("model.from", &m.from, "Hugging Face directory with the weights to start from.")
       .with_scope(Scope::kIsland);
+  settings
+      .add("model.base", &m.base,
+           "Where model.from is an adapter: its base model, in place of the one that it names.")
+      .with_scope(Scope::kIsland)
+      .needs("model.from", changed("DIRECTORY"), "a base model is of an adapter");
   settings.add("model.config", &m.config, "config.json of a new model.")
       .not_beside("model.from", "each says what the model is");
   settings.add("model.family", &m.family, "Kind of model.", families())

@@ -50,7 +50,8 @@ void naming_model(const TrainConfig& config, const nn::ModelConfig& model, Check
         config.model.from.empty()
             ? fmt::format("; the model is that of {}: {}", config.model.config,
                           nn::size_list(model))
-            : model_dir::whose_memory(model_dir::find_model(config.model.from), model);
+            : model_dir::whose_memory(model_dir::find_model(config.model.from, config.model.base),
+                                      model);
     throw make_error(ErrorKind::kResource, "{}{}", error.what(), whose);
   }
 }

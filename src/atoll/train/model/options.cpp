@@ -80,6 +80,26 @@ OffloadChoice offload_options(const TrainConfig& config, int num_ranks) {
   return choice;
 }
 
+// One target with what a name of modules never has is a pattern.
+bool is_pattern(const std::vector<std::string>& targets) {
+  return targets.size() == 1 &&
+         targets.front().find_first_of("*+?()[]{}|^$\\") != std::string::npos;
+}
+
+nn::LoraOptions lora_options(const LoraSettings& settings) {
+  nn::LoraOptions lora = {.rank = settings.rank,
+                          .alpha = settings.alpha,
+                          .targets = settings.targets,
+                          .rank_stabilized = settings.rank_stabilized,
+                          .modules_to_save = settings.modules_to_save,
+                          .dropout = settings.dropout};
+  if (is_pattern(lora.targets)) {
+    lora.target_pattern = lora.targets.front();
+    lora.targets.clear();
+  }
+  return lora;
+}
+
 }  // namespace
 
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
@@ -91,7 +111,8 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   const auto expert_size = static_cast<int>(config.parallel.ep);
   const RankPlace place = place_of(config, rank);
   if (!config.model.from.empty()) {
-    const fs::path directory = model_dir::find_model(config.model.from);
+    const model_dir::ModelPath directory =
+        model_dir::find_model(config.model.from, config.model.base);
     if (config.parallel.tp > 1 && model_dir::holds_adapter(directory)) {
       throw user_error(
           "parallel.tp = {}: {} is an adapter, and ranks that share products cannot merge it; "
@@ -134,10 +155,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   check_sequence_length(config, options.build);
   options.optimizer = optimizer_options(config.optim);
   if (config.lora.rank > 0) {
-    options.lora = {.rank = config.lora.rank,
-                    .alpha = config.lora.alpha,
-                    .targets = config.lora.targets,
-                    .rank_stabilized = config.lora.rank_stabilized};
+    options.lora = lora_options(config.lora);
   }
   options.fp8 = fp8_scaling(config.train.fp8);
   options.micro_batch = config.train.micro_batch;

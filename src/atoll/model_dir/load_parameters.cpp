@@ -1,0 +1,174 @@
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "atoll/base/error.h"
+#include "atoll/ckpt/model_files.h"
+#include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/model_source.h"
+#include "atoll/parallel/store/whole_state.h"
+
+namespace atl::model_dir {
+
+namespace {
+
+// The parameters of a model in the order in which they are visited.
+class Params final : public nn::ParamVisitor {
+ public:
+  void param(nn::Param& param) override {
+    if (std::find(all.begin(), all.end(), &param) == all.end()) all.push_back(&param);
+  }
+  std::vector<const nn::Param*> all;
+};
+
+// What files must have: the parameters of the whole model, also where this rank of a pipeline has a
+// part of it.
+std::vector<const nn::Param*> params_of_files(const nn::Model* whole,
+                                              std::span<const nn::Param* const> here) {
+  if (whole == nullptr) return {here.begin(), here.end()};
+  Params params;
+  whole->visit(params);
+  return params.all;
+}
+
+// The parameters of a model as its base directory calls them, where that is not as they are called
+// themselves: what a run trains whole beside adapters has PEFT's names, and the head of a model
+// that an adapter unties is there under the embedding's name.
+class BaseNames {
+ public:
+  BaseNames(const ckpt::HfDirectory& base, std::span<const nn::Param* const> params) {
+    const std::string head = std::string(nn::kHeadModule) + ".weight";
+    for (const nn::Param* param : params) {
+      auto renamed = std::make_unique<nn::Param>(*param);
+      bool is_renamed = false;
+      for (nn::FileTensor& file : renamed->files) {
+        if (file.name.starts_with(nn::kPeftPrefix)) {
+          file.name.erase(0, std::string_view(nn::kPeftPrefix).size());
+          is_renamed = true;
+        }
+        if (file.name != head || base.contains(head)) continue;
+        file.name = params_.front()->files.front().name;
+        is_renamed = true;
+      }
+      params_.push_back(is_renamed ? renamed.get() : param);
+      if (is_renamed) renamed_[param] = std::move(renamed);
+    }
+  }
+  std::span<const nn::Param* const> params() const { return params_; }
+  const nn::Param& of(const nn::Param& param) const {
+    const auto at = renamed_.find(&param);
+    return at == renamed_.end() ? param : *at->second;
+  }
+
+ private:
+  std::map<const nn::Param*, std::unique_ptr<nn::Param>> renamed_;
+  std::vector<const nn::Param*> params_;  // the embedding first
+};
+
+// The parameters of a model directory, an adapter merged in.
+class Source {
+ public:
+  // `params`: all of the model's own.
+  Source(const ModelPath& directory, nn::Model& model, std::span<const nn::Param* const> params)
+      : base_(base_directory(directory)),
+        whole_(model.elsewhere_count.total > 0 ? nn::build_model(model.config, {.max_positions = 1})
+                                               : nullptr),
+        names_(base_, params),
+        found_(base_, params_of_files(whole_.get(), names_.params())) {
+    if (whole_ && holds_adapter(directory)) {
+      throw user_error(
+          "{} is an adapter, which cannot be merged on ranks that have a part of the model each "
+          "(parallel.pp); merge it before with `atoll export --merge`",
+          directory.string());
+    }
+    if (!holds_adapter(directory)) return;
+    for (const nn::Param* param : params) {
+      if (!param->cut) continue;
+      throw user_error(
+          "{} is an adapter, which cannot be merged while ranks share each product (parallel.tp); "
+          "merge it before with `atoll export --merge`",
+          directory.string());
+    }
+    merge_.emplace(directory, model);
+  }
+  void read(const nn::Param& param, const Tensor& whole) const {
+    if (!merge_ || !merge_->replaces(param)) {
+      found_.read({&names_.of(param), whole});
+    }
+    if (merge_) merge_->add_to(param, whole);
+  }
+
+ private:
+  ckpt::HfDirectory base_;
+  std::unique_ptr<nn::Model> whole_;  // null: the model is whole itself
+  BaseNames names_;
+  ckpt::DirectoryParams found_;
+  std::optional<AdapterMerge> merge_;
+};
+
+}  // namespace
+
+namespace {
+
+// The parts of some pieces of values that belong to parameters which the base model has too.
+std::vector<optim::StateTensor> pieces_of_the_base(const parallel::FlatLayout& layout,
+                                                   std::span<const optim::StateTensor> pieces) {
+  std::vector<optim::StateTensor> kept;
+  for (std::size_t i = 0; i < layout.trained().size(); ++i) {
+    const nn::Param& param = *layout.trained()[i];
+    if (nn::is_lora_factor(param)) continue;
+    const std::int64_t begin = layout.offset(i);
+    const std::int64_t end = begin + param.spec.shape.num_elements();
+    for (const optim::StateTensor& piece : pieces) {
+      const std::int64_t from = std::max(begin, piece.begin);
+      const std::int64_t to = std::min(end, piece.begin + piece.tensor.num_elements());
+      if (from >= to) continue;
+      kept.push_back({piece.name, from, piece.tensor.rows(from - piece.begin, to - piece.begin)});
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+void load_parameters(const ModelPath& directory, nn::Model& model, parallel::ParamStore& store,
+                     ThreadPool& threads) {
+  std::vector<const nn::Param*> params;  // without those of LoRA
+  for (const nn::Param* param : store.params()) {
+    if (!nn::is_lora_factor(*param)) params.push_back(param);
+  }
+  const bool has_adapter = params.size() < store.params().size();
+  if (has_adapter && holds_adapter(directory)) {
+    throw user_error(
+        "{} is an adapter already; merge it (`atoll export --merge`) before adding another, or "
+        "go on with its own run",
+        directory.string());
+  }
+  const Source source(directory, model, params);
+  const auto frozen = store.frozen();
+  threads.run(static_cast<std::int64_t>(frozen.size()), [&](std::int64_t i) {
+    const nn::Param& param = *frozen[static_cast<std::size_t>(i)];
+    parallel::fill_whole(param, param.value, [&](const nn::Param& all, const Tensor& whole) {
+      source.read(all, whole);
+    });
+  });
+  std::vector<optim::StateTensor> pieces = parallel::pieces_to_fill(store);
+  if (has_adapter) pieces = pieces_of_the_base(store.layout(), pieces);
+  if (pieces.empty()) return;
+  parallel::fill_pieces(store.layout(), pieces, &threads,
+                        [&](const std::string& /*values*/, const nn::Param& param,
+                            const Tensor& whole) { source.read(param, whole); });
+  store.values_filled();
+}
+
+void load_whole_parameters(const ModelPath& directory, nn::Model& model,
+                           parallel::ParamStore& store) {
+  const std::vector<const nn::Param*> params(store.params().begin(), store.params().end());
+  const Source source(directory, model, params);
+  store.fill([&](const nn::Param& param, const Tensor& whole) { source.read(param, whole); });
+}
+
+}  // namespace atl::model_dir
