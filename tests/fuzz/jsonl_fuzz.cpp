@@ -10,13 +10,13 @@ constexpr const char* kTemplate =
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ m.name }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
-atl::data::RenderedChat render(std::string_view messages, std::string_view variables) {
+std::vector<atl::data::RenderedChat> render(std::string_view messages, std::string_view variables) {
   static const auto program = atl::ChatTemplate::from_text(kTemplate, "<s>", "<|end|>", "template");
   const auto text = program.render_for_training(atl::parse_messages(messages, "messages"),
                                                 {.variables = std::string(variables), .now = 0});
-  atl::data::RenderedChat chat{text.text, {}};
+  atl::data::RenderedChat chat{.text = text.text};
   for (const atl::TextSpan& span : text.trained) chat.trained.emplace_back(span.begin, span.end);
-  return chat;
+  return {chat};
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 
+from chat_families import FAMILIES
 from jinja2 import nodes
 from jinja2.exceptions import TemplateError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
@@ -321,6 +322,44 @@ STATEMENTS = [
     ("{% for x in m %}{% if x.role == 'assistant' %}A:{% generation %}{{ x.content }}!{% endgeneration %}\n{% else %}U:{{ x.content }}\n{% endif %}{% endfor %}", X),
     ("é{% generation %}ü{{ 1 }}{% endgeneration %}x{% generation %}{% endgeneration %}y\n{%- generation -%} z {%- endgeneration -%} w", {}),
     ("{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}{% for i in [1, 2] %}{% generation %}{{ loop.index }}{{ loop.last }}{% endgeneration %}{% endfor %}", {}),
+    # blocks that call
+    ("{% macro box(t, end='.') %}<{{ t }}>{{ caller() }}{{ end }}{% endmacro %}{% call box('a') %}in {{ n }}{% endcall %}|{% call box(t='b', end='!') %}{% for i in l %}{{ i }}{% endfor %}{% endcall %}", X),
+    ("{% macro rows(items) %}{% for i in items %}{{ caller(i, loop.index) }};{% endfor %}{% endmacro %}{% call(x, n, more=5) rows(l) %}{{ n }}:{{ x }}{{ more }}{% endcall %}", X),
+    ("{% macro f() %}{{ caller is defined }}{{ caller is callable }}{% endmacro %}{{ f() }}{% call f() %}x{% endcall %}", {}),
+    ("{% macro f() %}{% set y = 2 %}{{ caller() }}{% endmacro %}{% set y = 1 %}{% call f() %}{{ y }}{% set y = 3 %}{{ y }}{% endcall %}{{ y }}", {}),
+    ("{% macro a() %}A{{ caller() }}A{% endmacro %}{% macro b() %}{% call a() %}B{% endcall %}{% endmacro %}{{ b() }}{% call a() %}{% call a() %}x{% endcall %}{% endcall %}", {}),
+    ("{%- macro f() -%} [ {{- caller() -}} ] {%- endmacro %}\n  {% call f() -%}\n  x\n  {%- endcall %}\n  y", {}),
+    ("{% macro f(a) %}{{ kwargs }}{{ varargs }}{{ a }}{{ caller('q') }}{% endmacro %}{% call(z) f(1, 2, k=3) %}{{ z }}{% endcall %}", {}),
+    ("{% macro f(caller=none) %}{{ caller() if caller else 'none' }}{% endmacro %}{{ f() }}{% call f() %}x{% endcall %}", {}),
+    ("{% set ns = namespace(n=0) %}{% macro tick() %}{% set ns.n = ns.n + 1 %}{{ caller(ns.n) }}{% endmacro %}{% call(i) tick() %}{{ i }}{% endcall %}{{ ns.n }}", {}),
+    ("{% filter upper %}{% macro f() %}<{{ caller() }}>{% endmacro %}{% call f() %}x{% endcall %}{% endfilter %}", {}),
+    # loops that call themselves
+    ("{% for x in tree recursive %}{{ x.n }}({{ loop.depth }}{{ loop.depth0 }}{{ loop.index }}{{ loop.last }}){% if x.c %}[{{ loop(x.c) }}]{% endif %}{% endfor %}", {"tree": [{"n": 1, "c": [{"n": 2}, {"n": 3, "c": [{"n": 4}]}]}, {"n": 5}]}),
+    ("{% for x in [1, [2, [3]], 4] recursive %}{% if x is iterable %}<{{ loop(x) }}>{% else %}{{ x }}{% endif %}{% else %}none{% endfor %}", {}),
+    ("{% for x in [[1, 2], []] if x != 2 recursive %}{% if x is sequence %}({{ loop(x) }}){% else %}{{ x }}{% endif %}{% else %}-{% endfor %}", {}),
+    ("{% for k, v in d|dictsort recursive %}{{ k }}={% if v is mapping %}{{ loop(v|dictsort) }}{% else %}{{ v }}{% endif %};{% endfor %}", {"d": {"b": {"x": 1, "a": {"q": 2}}, "a": 3}}),
+    ("{% for x in [[1]] recursive %}{% set inner = loop %}{% for y in [0] %}{{ inner(x) if x is iterable else x }}{{ loop.depth }}{% endfor %}{% endfor %}", {}),
+    ("{% for x in [1, 2, 3] %}{{ loop.changed(x // 2) }}{{ loop.cycle('a', 'b', 'c') }}{{ loop.previtem|default('<') }}{{ loop.nextitem|default('>') }} {% endfor %}", {}),
+    # groups, batches, slices
+    ("{{ [1, 2, 3, 4, 5]|batch(2)|list }}{{ [1, 2, 3]|batch(2, 'x')|list }}{{ []|batch(3)|list }}{{ 'abcde'|batch(linecount=3, fill_with=0)|list }}{{ range(4)|batch(2)|map('sum')|list }}", {}),
+    ("{{ [1, 2, 3, 4, 5]|slice(2)|list }}{{ [1, 2, 3, 4, 5]|slice(3, 'x')|list }}{{ [1]|slice(3)|list }}{{ []|slice(2, '-')|list }}{{ 'abcd'|slice(slices=2)|list }}", {}),
+    ("{% for role, group in m|groupby('role') %}{{ role }}: {{ group|map(attribute='content')|join(',') }}; {% endfor %}{% for g in m|groupby('role') %}{{ g.grouper }}{{ g.list|length }}{{ g[0] }}{% endfor %}", X),
+    ("{{ ['b', 'A', 'a', 'B']|groupby(0) }}{{ [{'k': 'b'}, {'k': 'A'}, {'k': 'a'}, {}]|groupby('k', default='') }}{{ [{'k': 'B'}, {'k': 'a'}]|groupby('k', case_sensitive=true) }}", {}),
+    ("{{ [{'a': {'b': 2}}, {'a': {'b': 1}}]|groupby('a.b')|map('first')|list }}{{ [(2, 'x'), (1, 'y'), (2, 'z')]|groupby(attribute=0) }}", {}),
+    ("{{ [{'a': 2, 'b': 1}, {'a': 1, 'b': 2}, {'a': 1, 'b': 1}]|sort(attribute='a,b') }}{{ [{'a': 'X', 'b': 1}, {'a': 'x', 'b': 0}]|sort(attribute='a,b', reverse=true) }}", {}),
+    # arguments by "*" and "**", and by name
+    ("{% macro f(a, b=2, c=3) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(*[1]) }}{{ f(*[1, 5, 6]) }}{{ f(0, *[9]) }}{{ f(**{'a': 1, 'c': 7}) }}{{ f(*[1], c=4) }}{{ f(1, **{'b': 8}) }}{{ f(*l) }}", X),
+    ("{{ 'a-b'|replace(*['-', '+']) }}{{ [3, 1]|sort(**{'reverse': true}) }}{{ '{}{x}'.format(*[1], **{'x': 2}) }}{{ dict(**{'a': 1}) }}{{ range(*[1, 4])|list }}", {}),
+    ("{{ ['a', 'b']|join(d='-') }}{{ 'x'|indent(width=2, first=true) }}{{ {'a': 1}|tojson(indent=none, separators=(',', ':')) }}{{ 'abc'|replace(old='a', new='z') }}{{ 2.345|round(precision=1, method='floor') }}", {}),
+    ("{{ m|selectattr('role', 'in', ['user'])|rejectattr('content', 'eq', 'bye')|map(attribute='content')|list }}{{ [1, 2, 3, 4]|select('divisibleby', 2)|list }}{{ [1, 2]|reject('odd')|list }}{{ ['a', 'b']|map('upper')|join }}{{ [{'x': 1}, {}]|map(attribute='x', default=0)|list }}", X),
+    # texts
+    ("[{{ 'ab'|center(6) }}][{{ 'abc'|center(width=6) }}][{{ 'é'|center(4) }}]{{ '<a>'|forceescape }}{{ '<a>'|e|forceescape }}{{ 'x'|center|length }}", {}),
+    ("{{ 'one two three four'|truncate(11, leeway=0) }}|{{ 'one two three'|truncate(9, true, '!', 0) }}|{{ 'short'|truncate(4) }}|{{ 'äöü äöü äöü'|truncate(6, leeway=0) }}|{{ 'abcdefghij'|truncate(5, leeway=0) }}", {}),
+    ("{{ 'a b/c?é&~'|urlencode }}|{{ {'a b': 1, 'c/': 'x&y'}|urlencode }}|{{ [('q', 'é'), ('r', none)]|urlencode }}|{{ 5|urlencode }}", {}),
+    ("{% set j = joiner('; ') %}{% for i in l %}{{ j() }}{{ i }}{% endfor %}{% set k = joiner() %}{{ k() }}a{{ k() }}b", X),
+    ("{% set x | replace('a', 'b') | upper %}banana {{ 1 }}{% endset %}{{ x }}{% filter indent(2) | trim %}\na\nb{% endfilter %}", {}),
+    ("{% macro f() %}x{% endmacro %}\n{% call f() %}a{% endcall %}", {}), ("{% for x in [1] %}\n{{ loop([2]) }}{% endfor %}", {}), ("{% call 5 %}{% endcall %}", {}), ("{% call f() %}", {}),
+    ("{{ [1]|slice(0)|list }}", {}), ("{{ [1, 'a']|groupby(attribute='x')|list }}{{ missing|groupby }}", {}), ("{{ range(**[1]) }}", {}), ("{{ f(*1) }}", {}), ("{{ range(**{'a': 1}, *[2]) }}", {}), ("{% for x in [[[1]]] recursive %}\n{{ loop() }}{% endfor %}", {}),
     # runtime errors, each on a known line
     ("a\n{{ raise_exception('no ' ~ 1) }}", {}),
     ("\n\n{{ missing.x }}", {}), ("{% if true %}\n{{ missing[0] }}\n{% endif %}", {}),
@@ -708,6 +747,10 @@ CONVERSATIONS = [
     [USER], [SYSTEM, USER], [USER, ASSISTANT], [SYSTEM, USER, ASSISTANT, MORE], [USER, THOUGHT, MORE],
     [USER, CALL, RESULT, REASONED, MORE, THOUGHT], [USER, USER], [PARTED],
 ]
+# Two of thinking, one with tools, one with parts.
+MORE_CONVERSATIONS = [
+    [SYSTEM, USER, THOUGHT, MORE, REASONED], [USER, {**CALL, "content": ""}, RESULT, {**THOUGHT, "content": "Four."}, MORE], [SYSTEM, USER, ASSISTANT, MORE], [PARTED],
+]
 
 
 def families():
@@ -726,6 +769,14 @@ def families():
                 variables["enable_thinking"] = False
                 variables["documents"] = [{"title": "b", "text": "two\nlines"}, {"title": "A", "text": " one "}]
             yield name, template, variables
+    for name, template in FAMILIES.items():
+        for index, messages in enumerate(MORE_CONVERSATIONS):
+            prompt = messages[-1]["role"] != "assistant"
+            variables = {**tokens, "tools": TOOLS if index == 1 else None, "documents": None, "messages": messages, "add_generation_prompt": prompt}
+            if index == 2:
+                variables["enable_thinking"] = False
+                variables["documents"] = [{"title": "A", "text": " one "}]
+            yield name, template, variables
 
 
 def main():
@@ -743,7 +794,7 @@ def main():
     assert len(cases) >= 150, len(cases)
     fixture = {"now": NOW, "X": X, "templates": templates, "cases": cases}
     text = json.dumps(fixture, ensure_ascii=False, indent=1) + "\n"
-    assert len(text.encode()) < 200_000, len(text.encode())
+    assert len(text.encode()) < 500_000, len(text.encode())
     with open(OUTPUT, "w", encoding="utf-8") as file:
         file.write(text)
     failed = sum("error" in case for case in cases)

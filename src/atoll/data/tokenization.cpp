@@ -27,22 +27,28 @@ void located(Where&& where, Step&& step) {
   }
 }
 
+bool has_loss(const std::vector<std::uint8_t>& mask) {
+  return std::find(mask.begin(), mask.end(), 1) != mask.end();
+}
+
 }  // namespace
 
-RenderedChat render_line(const TokenizeOptions& options, const JsonlLine& line,
-                         const std::string& path) {
+std::vector<RenderedChat> render_line(const TokenizeOptions& options, const JsonlLine& line,
+                                      const std::string& path) {
   if (!options.render_chat) {
     throw user_error("{} line {} has messages, and the tokenizer has no chat template to write {}",
                      path, line.number, "them with; give one");
   }
-  RenderedChat chat;
+  std::vector<RenderedChat> chats;
   located([&] { return fmt::format("{} line {}", path, line.number); },
-          [&] { chat = options.render_chat(line.text, line.variables); });
-  if (chat.text.empty()) {
+          [&] { chats = options.render_chat(line.text, line.variables); });
+  const bool is_empty = std::any_of(chats.begin(), chats.end(),
+                                    [](const RenderedChat& chat) { return chat.text.empty(); });
+  if (is_empty || chats.empty()) {
     throw user_error("{} line {} has messages that the chat template writes nothing for; {}", path,
                      line.number, "remove the line, or give another template");
   }
-  return chat;
+  return chats;
 }
 
 Tokenization::Tokenization(DocumentSink& sink, const Tokenizer& tokenizer,
@@ -145,31 +151,48 @@ void Tokenization::add_line(const JsonlLine& line, const std::string& path) {
     ++empty_documents_;
     return;
   }
-  tokens_.clear();
-  mask_.clear();
-  std::size_t bytes = line.text.size();
-  RenderedChat chat;
-  if (line.kind == JsonlKind::kMessages) {
-    chat = render_line(options_, line, path);
-    bytes = chat.text.size();
-  }
-  located([&] { return fmt::format("{} line {}", path, line.number); },
-          [&] { encode_line(line, chat); });
-  count_loss(line, path);
   if (*line.mapping != '\0' && told_.insert(line.mapping).second) {
     log::info("{} line {} and rows like it are read as those of {}", path, line.number,
               line.mapping);
   }
-  const Split split = choose_split(bytes);
-  // A chat template writes what begins and ends a conversation itself.
-  const bool is_chat = line.kind == JsonlKind::kMessages;
-  if (is_chat) {
-    sink_.begin_document(split);
-  } else {
-    begin_document(split, line.kind == JsonlKind::kCompletion);
+  if (line.kind == JsonlKind::kMessages) {
+    add_messages(line, path);
+    return;
   }
+  tokens_.clear();
+  mask_.clear();
+  located([&] { return fmt::format("{} line {}", path, line.number); }, [&] { encode_line(line); });
+  const bool is_completion = line.kind == JsonlKind::kCompletion;
+  // Behind a prompt and completion the end of text has a loss, where there is one.
+  count_loss(line, path, mask_.empty() || (is_completion && !ending_.empty()) || has_loss(mask_));
+  const Split split = choose_split(line.text.size());
+  begin_document(split, is_completion);
   append(split);
-  if (!is_chat) end_document(split);
+  end_document(split);
+}
+
+void Tokenization::add_messages(const JsonlLine& line, const std::string& path) {
+  const std::vector<RenderedChat> chats = render_line(options_, line, path);
+  std::size_t bytes = 0;
+  for (const RenderedChat& chat : chats) bytes += chat.text.size();
+  // Texts of one conversation are on the same side: they share words.
+  const Split split = choose_split(bytes);
+  bool learns = false;
+  for (const RenderedChat& chat : chats) {
+    tokens_.clear();
+    mask_.clear();
+    located([&] { return fmt::format("{} line {}", path, line.number); },
+            [&] {
+              encode_spans(encoder_, tokenizer_, chat.text, chat.trained,
+                           {.parse_special = true, .literal = chat.literal}, tokens_, mask_);
+            });
+    learns |= has_loss(mask_);
+    // A chat template writes what begins and ends a conversation itself.
+    sink_.begin_document(split);
+    append(split);
+  }
+  count_loss(line, path, learns);
+  count_spelled(line, path, chats.back());
 }
 
 namespace {
@@ -189,12 +212,8 @@ std::vector<std::string> roles_of(const std::string& messages) {
 
 }  // namespace
 
-void Tokenization::count_loss(const JsonlLine& line, const std::string& path) {
+void Tokenization::count_loss(const JsonlLine& line, const std::string& path, bool has_loss) {
   ++rows_;
-  // Behind a prompt and completion the end of text has a loss, where there is one.
-  const bool has_loss = mask_.empty() ||
-                        (line.kind == JsonlKind::kCompletion && !ending_.empty()) ||
-                        std::find(mask_.begin(), mask_.end(), 1) != mask_.end();
   if (has_loss) return;
   if (rows_without_loss_++ > 0) return;
   first_without_loss_ = fmt::format("{} line {}", path, line.number);
@@ -209,7 +228,23 @@ void Tokenization::count_loss(const JsonlLine& line, const std::string& path) {
                   "roles=NAME=assistant (data.fields.roles in a recipe)";
 }
 
+void Tokenization::count_spelled(const JsonlLine& line, const std::string& path,
+                                 const RenderedChat& chat) {
+  ++conversations_;
+  if (chat.spelled.empty() || spelling_++ > 0) return;
+  const char* result = chat.literal.empty()
+                           ? "becomes that token, as in transformers; data.chat_literal_content = "
+                             "true (--chat-literal-content) makes it text"
+                           : "is encoded as text (data.chat_literal_content)";
+  first_spelling_ =
+      fmt::format("\"{}\" in {} line {}; it {}", chat.spelled, path, line.number, result);
+}
+
 void Tokenization::finish() const {
+  if (spelling_ > 0) {
+    log::warning("{} of {} spell a special token in a message: first {}", format_count(spelling_),
+                 counted(conversations_, "conversation"), first_spelling_);
+  }
   if (rows_without_loss_ == 0) return;
   if (rows_without_loss_ == rows_ && !has_other_documents_) {
     if (rows_ == 1) throw user_error("{}, teaches nothing; {}", first_without_loss_, remedy_);
@@ -221,16 +256,13 @@ void Tokenization::finish() const {
                remedy_);
 }
 
-void Tokenization::encode_line(const JsonlLine& line, const RenderedChat& chat) {
+void Tokenization::encode_line(const JsonlLine& line) {
   const EncodeOptions as_text = {.parse_special = false};
   if (line.kind == JsonlKind::kText) {
     encoder_.encode(line.text, tokens_, as_text);
-  } else if (line.kind == JsonlKind::kCompletion) {
+  } else {
     const ByteSpan trained = {line.completion, line.text.size()};
     encode_spans(encoder_, tokenizer_, line.text, std::span(&trained, 1), as_text, tokens_, mask_);
-  } else {
-    encode_spans(encoder_, tokenizer_, chat.text, chat.trained, {.parse_special = true}, tokens_,
-                 mask_);
   }
 }
 

@@ -22,8 +22,8 @@ namespace atl::data {
 
 /// Renders the messages of a line with options.render_chat. Throws Error naming `path` and the line
 /// when there is none, when it fails, or when it gives no text.
-RenderedChat render_line(const TokenizeOptions& options, const JsonlLine& line,
-                         const std::string& path);
+std::vector<RenderedChat> render_line(const TokenizeOptions& options, const JsonlLine& line,
+                                      const std::string& path);
 
 /// Encodes files, document after document, into a sink; chooses what is held out.
 class Tokenization {
@@ -35,8 +35,8 @@ class Tokenization {
 
   /// A whole file. Throws Error naming it.
   void add_file(const std::filesystem::path& path);
-  /// To be called behind the last file. Warns of rows that teach nothing; throws Error(kUser) when
-  /// there are only such.
+  /// To be called behind the last file. Warns of rows that teach nothing, and of messages that
+  /// spell special tokens; throws Error(kUser) when no row teaches anything.
   void finish() const;
   /// Lines of JSONL so far that hold no text.
   std::int64_t empty_documents() const { return empty_documents_; }
@@ -46,10 +46,14 @@ class Tokenization {
   void add_text(std::string_view text, const std::string& path, std::size_t at);
   void add_jsonl(std::string_view content, const std::string& path);
   void add_line(const JsonlLine& line, const std::string& path);
-  // Counts a row of which no token has a loss.
-  void count_loss(const JsonlLine& line, const std::string& path);
-  // `chat` is what the messages of the line are rendered to.
-  void encode_line(const JsonlLine& line, const RenderedChat& chat);
+  // A line with messages; each text of them is a document.
+  void add_messages(const JsonlLine& line, const std::string& path);
+  // Counts a row.
+  void count_loss(const JsonlLine& line, const std::string& path, bool has_loss);
+  // Counts a row of messages, one of which spells a special token.
+  void count_spelled(const JsonlLine& line, const std::string& path, const RenderedChat& chat);
+  // A line without messages.
+  void encode_line(const JsonlLine& line);
   void add_bin(const BinTokens& tokens);
   Split choose_split(std::size_t bytes);
   void append(Split split);  // tokens_ and, when it has any, mask_
@@ -73,6 +77,9 @@ class Tokenization {
   std::int64_t rows_without_loss_ = 0;  // among them
   std::string first_without_loss_;      // the first's file, line and roles
   std::string remedy_;                  // for that one
+  std::int64_t conversations_ = 0;      // among the rows
+  std::int64_t spelling_ = 0;           // conversations with a message that spells a special token
+  std::string first_spelling_;          // the first's token, file and line, and what comes of it
   bool has_other_documents_ = false;    // than rows
   std::set<std::string> told_;          // how rows of other programs are read
   std::vector<std::int32_t> tokens_;

@@ -303,8 +303,8 @@ void for_each_text(const TokenizeOptions& options,
     for_each_jsonl_line(
         content, path.string(),
         [&](const JsonlLine& line) {
-          fn(line.kind == JsonlKind::kMessages ? render_line(options, line, path.string()).text
-                                               : line.text);
+          if (line.kind != JsonlKind::kMessages) return fn(line.text);
+          for (const RenderedChat& chat : render_line(options, line, path.string())) fn(chat.text);
         },
         options.fields);
   }

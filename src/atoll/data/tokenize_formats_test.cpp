@@ -79,7 +79,7 @@ class TokenizeFormats : public ::testing::Test {
 };
 
 // "u:" and "a:" before what is said, "<|endoftext|>" behind an answer, which is trained with it.
-RenderedChat render(std::string_view json, std::string_view /*variables*/) {
+std::vector<RenderedChat> render(std::string_view json, std::string_view /*variables*/) {
   RenderedChat chat;
   std::size_t at = 0;
   while ((at = json.find("\"role\":\"", at)) != std::string_view::npos) {
@@ -97,7 +97,7 @@ RenderedChat render(std::string_view json, std::string_view /*variables*/) {
     at = end;
   }
   if (chat.text.empty()) throw user_error("there is no message");
-  return chat;
+  return {chat};
 }
 
 TEST_F(TokenizeFormats, WhatHasNoTokenIsNamedByItsPlace) {
@@ -341,6 +341,55 @@ TEST_F(TokenizeFormats, ChatTemplateSaysWhatIsTrainedAndSpellsSpecialTokens) {
   EXPECT_EQ(std::count(tokens.begin(), tokens.end(), *tokenizer().end_of_text()), 2);
 }
 
+TEST_F(TokenizeFormats, SeveralTextsOfAConversationAreDocumentsOnOneSide) {
+  options_.render_chat = [](std::string_view, std::string_view) {
+    return std::vector<RenderedChat>{{.text = "was", .trained = {{0, 3}}}, {.text = "asked"}};
+  };
+  const std::string line = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+  write("a.jsonl", line + line + line + line);
+  options_.held_out = 0.5;
+  const TokenizeResult result = run();
+  EXPECT_EQ(result.train_documents, 4);
+  EXPECT_EQ(result.held_out_documents, 4);
+  EXPECT_EQ(trained_text(Corpus(options_.output).train()), "was_was_");
+}
+
+TEST_F(TokenizeFormats, SpelledSpecialTokensAreCountedAndMayBeText) {
+  const auto rendered = [](std::vector<std::size_t> literal) {
+    return [=](std::string_view json, std::string_view) {
+      RenderedChat chat{.text = "was<|endoftext|>", .trained = {{0, 3}}};
+      if (json.find("endoftext") != std::string_view::npos) {
+        chat.spelled = "<|endoftext|>";
+        chat.literal = literal;
+      }
+      return std::vector<RenderedChat>{chat};
+    };
+  };
+  write("a.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"<|endoftext|>\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"<|endoftext|>\"}]}\n");
+  const auto ends = [&] {
+    const Tokens tokens = all_tokens(Corpus(options_.output).train());
+    return std::count(tokens.begin(), tokens.end(), *tokenizer().end_of_text());
+  };
+  options_.overwrite = true;
+  options_.render_chat = rendered({});
+  ::testing::internal::CaptureStderr();
+  run();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("2 of 3 conversations spell a special token in a message: first "
+                              "\"<|endoftext|>\" in "),
+                    HasSubstr("a.jsonl line 2; it becomes that token"),
+                    HasSubstr("data.chat_literal_content = true")));
+  EXPECT_EQ(ends(), 3);
+  options_.render_chat = rendered({3});
+  ::testing::internal::CaptureStderr();
+  run();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("line 2; it is encoded as text"));
+  EXPECT_EQ(ends(), 1);
+}
+
 TEST_F(TokenizeFormats, HoldsWholeLinesOut) {
   std::string lines;
   for (int i = 0; i < 100; ++i) lines += fmt::format("{{\"text\": \"question {:03}\"}}\n", i);
@@ -359,7 +408,9 @@ TEST_F(TokenizeFormats, ErrorsNameFileAndLine) {
   EXPECT_THAT(error(), AllOf(HasSubstr("a.jsonl line 3"), HasSubstr("no chat template")));
   options_.render_chat = render;
   EXPECT_THAT(error(), HasSubstr("a.jsonl line 3: there is no message"));
-  options_.render_chat = [](std::string_view, std::string_view) { return RenderedChat{}; };
+  options_.render_chat = [](std::string_view, std::string_view) {
+    return std::vector<RenderedChat>(1);
+  };
   EXPECT_THAT(error(), HasSubstr("writes nothing"));
   EXPECT_FALSE(holds_corpus(options_.output));
 }

@@ -13,9 +13,10 @@
 
 namespace atl::data {
 
-/// Writes messages with a chat template.
-using RenderChat =
-    std::function<RenderedChat(std::string_view messages_json, std::string_view variables_json)>;
+/// Writes messages with a chat template: as one text, or as several that are documents of their
+/// own.
+using RenderChat = std::function<std::vector<RenderedChat>(std::string_view messages_json,
+                                                           std::string_view variables_json)>;
 
 /// What to make a corpus of, and how.
 struct TokenizeOptions {

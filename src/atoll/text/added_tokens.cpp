@@ -1,5 +1,7 @@
 #include "atoll/text/added_tokens.h"
 
+#include <algorithm>
+
 #include "atoll/text/utf8.h"
 
 namespace atl::text {
@@ -39,21 +41,36 @@ std::int32_t AddedTokenFinder::longest_at(std::string_view text, std::size_t at)
 }
 
 std::optional<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view text,
-                                                              std::size_t start,
-                                                              bool parse_special) const {
+                                                              std::size_t start, bool parse_special,
+                                                              std::span<const std::size_t> literal,
+                                                              std::size_t offset) const {
   for (std::size_t at = start; at < text.size(); ++at) {
     if (!starts_[static_cast<unsigned char>(text[at])]) continue;
     const std::int32_t index = longest_at(text, at);
     if (index < 0) continue;
     const AddedToken& token = tokens_[index];
     std::size_t end = at + token.content.size();
-    if (token.special && !parse_special) {
+    const bool is_literal = std::binary_search(literal.begin(), literal.end(), offset + at);
+    if (token.special && (!parse_special || is_literal)) {
       at = end - 1;
       continue;
     }
     const std::size_t begin = token.lstrip ? trailing_white_space(text.substr(0, at), start) : at;
     if (token.rstrip) end += leading_white_space(text.substr(end));
     return Match{begin, end, token.id};
+  }
+  return std::nullopt;
+}
+
+std::optional<AddedTokenFinder::Match> AddedTokenFinder::find_special(std::string_view text,
+                                                                      std::size_t start) const {
+  for (std::size_t at = start; at < text.size(); ++at) {
+    if (!starts_[static_cast<unsigned char>(text[at])]) continue;
+    const std::int32_t index = longest_at(text, at);
+    if (index < 0) continue;
+    const std::size_t end = at + tokens_[index].content.size();
+    if (tokens_[index].special) return Match{at, end, tokens_[index].id};
+    at = end - 1;
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +26,13 @@ class AddedTokenFinder {
 
   /// The first occurrence that begins at or after `start`; special tokens are passed over when
   /// `parse_special` is false.
-  std::optional<Match> find(std::string_view text, std::size_t start, bool parse_special) const;
+  /// They are also passed over at the bytes of `literal`, counted from `offset` bytes before
+  /// `text`.
+  std::optional<Match> find(std::string_view text, std::size_t start, bool parse_special,
+                            std::span<const std::size_t> literal = {},
+                            std::size_t offset = 0) const;
+  /// The first special token that is spelled at or after `start`, without white space round it.
+  std::optional<Match> find_special(std::string_view text, std::size_t start) const;
 
  private:
   // A trie over bytes; node 0 is the root.

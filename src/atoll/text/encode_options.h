@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 namespace atl {
 
 /// What encoding does about special tokens.
@@ -9,6 +12,8 @@ struct EncodeOptions {
   bool parse_special = true;
   /// True: adds tokens_before() and tokens_after() the text (such as <|begin_of_text|>).
   bool add_special = false;
+  /// Bytes of the text, ascending, at which no special token begins, whatever they spell.
+  std::span<const std::size_t> literal;
 };
 
 }  // namespace atl

@@ -1,5 +1,6 @@
 #include "atoll/text/engine.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <utility>
@@ -169,12 +170,13 @@ Engine::Engine(const SentencePieceSpec& spec, std::string model, const TextFrame
 namespace {
 
 // Cuts `text` at the tokens that `finder` knows: their ids go to `out`, the rest to `between`.
+// `text` begins at byte `offset` of the one that options.literal is about.
 template <typename Between>
-void cut(const AddedTokenFinder& finder, std::string_view text, bool parse_special,
-         std::vector<std::int32_t>& out, Between&& between) {
+void cut(const AddedTokenFinder& finder, std::string_view text, std::size_t offset,
+         const EncodeOptions& options, std::vector<std::int32_t>& out, Between&& between) {
   std::size_t at = 0;
   while (!finder.empty() && at < text.size()) {
-    const auto match = finder.find(text, at, parse_special);
+    const auto match = finder.find(text, at, options.parse_special, options.literal, offset);
     if (!match) break;
     between(text.substr(at, match->begin - at), at == 0);
     out.push_back(match->id);
@@ -221,22 +223,43 @@ void Engine::encode(std::string_view text, EncodeOptions options, EncoderState& 
   }
   state.text = text;
   if (options.add_special) out.insert(out.end(), prefix_ids.begin(), prefix_ids.end());
-  cut(raw_tokens_, text, options.parse_special, out, [&](std::string_view piece, bool starts) {
+  cut(raw_tokens_, text, 0, options, out, [&](std::string_view piece, bool starts) {
     if (sentence_piece_) return sentence_piece_->encode(piece, state.sentence_piece, out, part);
     const TextStart start = !starts      ? TextStart::kAfterToken
                             : part.first ? TextStart::kFirst
                                          : TextStart::kGoesOn;
-    encode_normalized(normalizer_->apply(piece, state.matcher, state.normalized, start),
-                      options.parse_special, start, state, out);
+    encode_normalized(piece, static_cast<std::size_t>(piece.data() - text.data()),
+                      normalizer_->apply(piece, state.matcher, state.normalized, start), options,
+                      start, state, out);
   });
   if (options.add_special) out.insert(out.end(), suffix_ids.begin(), suffix_ids.end());
 }
 
-void Engine::encode_normalized(std::string_view piece, bool parse_special, TextStart start,
-                               EncoderState& state, std::vector<std::int32_t>& out) const {
-  cut(normalized_tokens_, piece, parse_special, out, [&](std::string_view part, bool starts) {
+void Engine::encode_normalized(std::string_view raw, std::size_t offset, std::string_view piece,
+                               EncodeOptions options, TextStart start, EncoderState& state,
+                               std::vector<std::int32_t>& out) const {
+  const auto first = std::lower_bound(options.literal.begin(), options.literal.end(), offset);
+  const bool has_literal = first != options.literal.end() && *first < offset + raw.size();
+  if (has_literal && raw != piece && normalized_tokens_.find_special(piece, 0)) {
+    throw user_error(
+        "a special token that is to be text, at byte {}: the tokenizer changes the text before it "
+        "looks for special tokens, so that they cannot be told apart; take the token out of the "
+        "text",
+        *first);
+  }
+  cut(normalized_tokens_, piece, offset, options, out, [&](std::string_view part, bool starts) {
     encode_words(part, starts ? start : TextStart::kAfterToken, state, out);
   });
+}
+
+std::optional<std::pair<std::size_t, std::size_t>> Engine::find_special(std::string_view text,
+                                                                        std::size_t start) const {
+  std::optional<std::pair<std::size_t, std::size_t>> found;
+  for (const AddedTokenFinder* finder : {&raw_tokens_, &normalized_tokens_}) {
+    const auto match = finder->find_special(text, start);
+    if (match && (!found || match->begin < found->first)) found = {match->begin, match->end};
+  }
+  return found;
 }
 
 void Engine::encode_words(std::string_view piece, TextStart start, EncoderState& state,

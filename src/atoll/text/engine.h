@@ -54,6 +54,10 @@ struct Engine {
   void encode(std::string_view text, EncodeOptions options, EncoderState& state,
               std::vector<std::int32_t>& out, SentencePiece::Part part = {}) const;
 
+  /// The first special token spelled in `text` at or behind byte `start`.
+  std::optional<std::pair<std::size_t, std::size_t>> find_special(std::string_view text,
+                                                                  std::size_t start) const;
+
   TokenizerFile file;
   Decoder decoder;
   std::optional<std::int32_t> end_of_text;
@@ -64,8 +68,10 @@ struct Engine {
   Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
          std::string_view origin, const TokenIndex& vocab);
   void take_recorded(const TextFrame& frame);
-  void encode_normalized(std::string_view piece, bool parse_special, TextStart start,
-                         EncoderState& state, std::vector<std::int32_t>& out) const;
+  // `raw`, which begins at byte `offset` of the text, is `piece` before normalization.
+  void encode_normalized(std::string_view raw, std::size_t offset, std::string_view piece,
+                         EncodeOptions options, TextStart start, EncoderState& state,
+                         std::vector<std::int32_t>& out) const;
   void encode_words(std::string_view piece, TextStart start, EncoderState& state,
                     std::vector<std::int32_t>& out) const;
 

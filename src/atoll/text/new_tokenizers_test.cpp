@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
@@ -79,6 +81,24 @@ TEST(CharTokenizer, TextsMustHaveCharacters) {
   EXPECT_THAT(error_of([&] { make_char_tokenizer(bad, names); }),
               testing::HasSubstr("b.txt: byte 1 (0xc3) is not UTF-8"));
   EXPECT_THAT(error_of([] { make_char_tokenizer({}); }), testing::HasSubstr("without characters"));
+}
+
+TEST(NewTokenizers, SpecialTokensAtBytesThatAreTextAreText) {
+  const std::vector<std::string> special = {"<|end|>"};
+  const Tokenizer tokenizer = make_byte_tokenizer(special);
+  const std::string text = "<|end|>a<|end|>";
+  const std::int32_t end = *tokenizer.id_of("<|end|>");
+  const std::vector<std::size_t> second = {8};
+  const auto ids = tokenizer.encode(text, {.literal = second});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 1);
+  EXPECT_EQ(ids.front(), end);
+  EXPECT_EQ(ids.size(), 9U);
+  EXPECT_EQ(tokenizer.decode(ids), text);
+  const std::vector<std::size_t> both = {0, 8};
+  EXPECT_EQ(tokenizer.encode(text, {.literal = both}),
+            tokenizer.encode(text, {.parse_special = false}));
+  EXPECT_EQ(tokenizer.find_special(text, 1), (std::pair<std::size_t, std::size_t>(8, 15)));
+  EXPECT_EQ(tokenizer.find_special(text, 9), std::nullopt);
 }
 
 }  // namespace

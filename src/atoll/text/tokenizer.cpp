@@ -132,6 +132,11 @@ std::string_view Tokenizer::token_bytes(std::int32_t id) const {
   return engine_->decoder.bytes(id);
 }
 
+std::optional<std::pair<std::size_t, std::size_t>> Tokenizer::find_special(
+    std::string_view text, std::size_t start) const {
+  return engine_->find_special(text, start);
+}
+
 bool Tokenizer::is_special(std::int32_t id) const {
   return engine_->decoder.is_special(id);
 }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "atoll/text/encode_options.h"
@@ -57,7 +58,8 @@ class Tokenizer {
   std::string to_json() const;
 
   /// The ids of `text`. For many texts keep a TokenEncoder: it remembers words. Throws Error(kUser)
-  /// for a character that has no token where the tokenizer has none for unknown ones.
+  /// for a character that has no token where the tokenizer has none for unknown ones, and for
+  /// `options.literal` in a text that the tokenizer changes before it looks for special tokens.
   std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
   /// The bytes of `ids`: exactly the bytes that were encoded, even where those are not UTF-8,
   /// unless the tokenizer normalizes text or has no token for some of it. Throws Error(kUser) for
@@ -72,6 +74,10 @@ class Tokenizer {
   /// valid as long as a copy of the Tokenizer is. Throws Error(kUser) for an id outside the
   /// vocabulary.
   std::string_view token_bytes(std::int32_t id) const;
+  /// The first special token that is spelled in `text` at or behind byte `start`: its bytes
+  /// [first, second), or nothing.
+  std::optional<std::pair<std::size_t, std::size_t>> find_special(std::string_view text,
+                                                                  std::size_t start) const;
   /// True for the ids of special added tokens, and of a tokenizer.model's control pieces.
   bool is_special(std::int32_t id) const;
   /// What EncodeOptions::add_special puts before a text: what the file's TemplateProcessing says;

@@ -23,6 +23,8 @@ struct Options {
   std::string tokenizer;
   std::string new_tokenizer = "bpe";
   std::string chat_template;
+  std::string chat_train = "all";
+  ChatTraining chat;
   std::vector<std::string> special_tokens;
   std::vector<std::string> fields;
   std::int64_t vocab_size = 4096;
@@ -49,17 +51,20 @@ int run(Options& options) {
   for (const std::string& field : options.fields) {
     data::set_field(tokenize.fields, field, "--field");
   }
+  options.chat.last_only = options.chat_train == "last";
   const Tokenizer tokenizer =
       options.tokenizer.empty()
           ? train::make_tokenizer(tokenize.inputs, options.new_tokenizer, options.vocab_size,
-                                  options.chat_template, options.special_tokens, tokenize.fields)
+                                  options.chat_template, options.special_tokens, tokenize.fields,
+                                  options.chat)
           : Tokenizer::load(options.tokenizer);
   if (!options.chat_template.empty()) {
     const ChatTemplate chat = model_dir::find_chat_template(options.chat_template, {}, tokenizer);
     const std::string problem = model_dir::problem_of(model_dir::end_of_turn(chat, tokenizer));
     if (!problem.empty()) log::warning("{}", problem);
   }
-  tokenize.render_chat = train::chat_renderer(options.chat_template, options.tokenizer, tokenizer);
+  tokenize.render_chat =
+      train::chat_renderer(options.chat_template, options.tokenizer, tokenizer, options.chat);
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   std::function<void(const data::TokenizeProgress&)> progress = show_progress;
   if (!terminal) progress = train::log_progress(std::chrono::seconds(30));
@@ -100,6 +105,16 @@ Action add(ArgumentParser& parser) {
       .excludes(tokenizer);
   parser.add_option("--chat-template", options->chat_template,
                     "Jinja file for messages; else the one beside the tokenizer");
+  parser
+      .add_option("--chat-train", options->chat_train,
+                  "Answers of a conversation that are learnt: all, or the last one alone")
+      .show_default()
+      .one_of({"all", "last"});
+  parser.add_flag("--chat-keep-thinking", options->chat.keep_thinking,
+                  "Each answer has a text of its own where the template takes its thinking out "
+                  "of longer ones");
+  parser.add_flag("--chat-literal-content", options->chat.literal_content,
+                  "Special tokens that a message spells are text");
   parser.add_option("--vocab-size", options->vocab_size, "Tokens of a tokenizer that is trained")
       .show_default()
       .range(257, 1 << 20)

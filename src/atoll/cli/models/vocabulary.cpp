@@ -45,8 +45,9 @@ Vocabulary find_vocabulary(const train::TrainConfig& config) {
     tokenizer = Tokenizer::load(data.tokenizer);
   } else if (config.data.new_tokenizer != "bpe") {
     origin = fmt::format("data.new_tokenizer = {}", config.data.new_tokenizer);
-    tokenizer = train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size,
-                                      data.chat_template, data.special_tokens, data.fields);
+    tokenizer =
+        train::make_tokenizer(data.text, data.new_tokenizer, data.vocab_size, data.chat_template,
+                              data.special_tokens, data.fields, data.chat);
   } else {
     return {config.data.vocab_size,
             "data.vocab_size: the tokenizer is still to be trained, and a small text gives fewer",

@@ -35,6 +35,17 @@ struct ChatOptions {
   std::optional<std::time_t> now;
 };
 
+/// What is learnt of conversations.
+struct ChatTraining {
+  /// True: the last answer alone has a loss.
+  bool last_only = false;
+  /// True: where the template writes an answer in another way when messages follow (most often it
+  /// leaves the thinking out), each answer is learnt from a text of its own, which ends with it.
+  bool keep_thinking = false;
+  /// True: special tokens that a message spells are text.
+  bool literal_content = false;
+};
+
 /// A part of a text, in bytes: [begin, end).
 struct TextSpan {
   std::size_t begin = 0;

@@ -35,10 +35,17 @@ jinja::Output render_messages(const ChatProgram& program, const jinja::Dict& bas
                               const jinja::Values& messages, std::size_t count,
                               bool add_generation_prompt, std::time_t now);
 /// Finds what the assistant says by rendering the conversation up to each answer; in time that is
-/// linear in the messages for templates that are a loop over them (jinja::render_prefixes).
+/// linear in the messages for templates that are a loop over them (jinja::render_prefixes). An
+/// answer before which the whole has other text than such a rendering is found by AnswerTurns.
+/// Throws Error(kUser) for an answer whose place is not certain.
 std::vector<TextSpan> spans_by_prefixes(const ChatProgram& program, const jinja::Dict& base,
                                         const std::vector<ChatMessage>& messages,
-                                        const jinja::Values& values, const std::string& whole,
+                                        const jinja::Values& values, const jinja::Output& whole,
                                         std::time_t now);
+
+/// Whether each answer is written as if it were the last: then one text serves for all of them.
+bool writes_answers_alike(const ChatProgram& program, const jinja::Dict& base,
+                          const std::vector<ChatMessage>& messages, const jinja::Values& values,
+                          const std::string& whole, std::time_t now);
 
 }  // namespace atl::text

@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/text/chat/program.h"
+#include "atoll/text/chat/turns.h"
 #include "atoll/text/jinja/prefixes.h"
 #include "atoll/text/jinja/text.h"
 
@@ -24,10 +25,11 @@ std::size_t end_of_turn(std::string_view said, const std::optional<std::string>&
 
 [[noreturn]] void fail(const ChatProgram& program, std::size_t index, std::string_view what) {
   throw user_error(
-      "{}: this template cannot be used with messages data: {}, so what the assistant says in "
-      "message {} cannot be told from the rest; give a template with {{% generation %}} round "
-      "the assistant's words, or conversations whose only answer is the last message",
-      program.origin, what, index);
+      "{}: what the assistant says in message {} cannot be told from the rest of the text: {}; "
+      "give "
+      "a template with {{% generation %}} round the assistant's words, or set data.chat_train to "
+      "\"last\" (--chat-train last) and end conversations with the answer to be learnt",
+      program.origin, index, what);
 }
 
 // Where an answer and the template's words round it stand: where the text of the messages before it
@@ -88,41 +90,65 @@ std::optional<std::vector<Place>> places_at_once(const ChatProgram& program,
   return places;
 }
 
-// The same from renderings of the beginnings alone: for any template, in quadratic time.
+// The same for any template, in quadratic time: from renderings of the beginnings, and where these
+// are none of the whole, from the turns that wrote the answers.
 std::vector<Place> places_one_by_one(const ChatProgram& program, const jinja::Dict& base,
                                      const std::vector<ChatMessage>& messages,
-                                     const jinja::Values& values, const std::string& whole,
+                                     const jinja::Values& values, const jinja::Output& output,
                                      std::time_t now) {
+  const std::string& whole = output.text;
+  AnswerTurns turns(program, base, messages, values, output, now);
   std::vector<Place> places;
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role != "assistant") continue;
-    const std::string before = render_messages(program, base, values, i, true, now).text;
-    const std::string with = i + 1 == messages.size()
-                                 ? whole
-                                 : render_messages(program, base, values, i + 1, false, now).text;
-    if (!with.starts_with(before)) {
-      fail(program, i, "the text before an answer is no beginning of the text with it");
+    if (messages[i].role != "assistant" || !messages[i].has_loss) continue;
+    const jinja::Output before = render_messages(program, base, values, i, true, now);
+    const bool is_last = i + 1 == messages.size();
+    const bool begins = whole.starts_with(before.text);
+    if (begins) {
+      const std::string with =
+          is_last ? whole : render_messages(program, base, values, i + 1, false, now).text;
+      if (with.starts_with(before.text) && whole.starts_with(with)) {
+        places.push_back({i, before.text.size(), with.size()});
+        continue;
+      }
     }
-    if (!whole.starts_with(with)) {
-      fail(program, i, "the text up to an answer changes when messages follow");
+    const AnswerPlace found = turns.find(i, before);
+    if (!found.problem.empty()) {
+      fail(program, i,
+           fmt::format("{}, and {}",
+                       begins ? "the text up to the answer changes when messages follow"
+                              : "the text before the answer is no beginning of the text with it",
+                       found.problem));
     }
-    places.push_back({i, before.size(), with.size()});
+    places.push_back({i, found.span.begin, found.span.end});
   }
   return places;
 }
 
 }  // namespace
 
+bool writes_answers_alike(const ChatProgram& program, const jinja::Dict& base,
+                          const std::vector<ChatMessage>& messages, const jinja::Values& values,
+                          const std::string& whole, std::time_t now) {
+  if (places_at_once(program, base, messages, values, whole, now)) return true;
+  for (std::size_t i = 0; i + 1 < messages.size(); ++i) {
+    if (messages[i].role != "assistant" || !messages[i].has_loss) continue;
+    const auto with = render_messages(program, base, values, i + 1, false, now);
+    if (!whole.starts_with(with.text)) return false;
+  }
+  return true;
+}
+
 std::vector<TextSpan> spans_by_prefixes(const ChatProgram& program, const jinja::Dict& base,
                                         const std::vector<ChatMessage>& messages,
-                                        const jinja::Values& values, const std::string& whole,
+                                        const jinja::Values& values, const jinja::Output& whole,
                                         std::time_t now) {
-  const auto at_once = places_at_once(program, base, messages, values, whole, now);
+  const auto at_once = places_at_once(program, base, messages, values, whole.text, now);
   std::vector<TextSpan> spans;
   for (const auto& [message, begin, end] :
        at_once ? *at_once : places_one_by_one(program, base, messages, values, whole, now)) {
-    const std::size_t said =
-        end_of_turn(std::string_view(whole).substr(begin, end - begin), messages[message].content);
+    const std::size_t said = end_of_turn(std::string_view(whole.text).substr(begin, end - begin),
+                                         messages[message].content);
     if (said == 0 || !messages[message].has_loss) continue;
     const TextSpan span{.begin = begin, .end = begin + said};
     if (!spans.empty() && span.begin < spans.back().end) {

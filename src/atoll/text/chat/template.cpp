@@ -111,7 +111,8 @@ jinja::Output render_messages(const ChatProgram& program, const jinja::Dict& bas
   const jinja::Tree& tree = program.choose(variables);
   try {
     return jinja::render(tree, program.origin,
-                         Value(std::make_shared<const jinja::Dict>(std::move(variables))), now);
+                         Value(std::make_shared<const jinja::Dict>(std::move(variables))), now,
+                         jinja::Limits{}, std::span(messages).first(count));
   } catch (const Error& error) {
     for (std::size_t i = 0; i < count; ++i) {
       const Value* content = messages[i].dict().find("content");
@@ -203,12 +204,13 @@ TrainingText ChatTemplate::render_for_training(const std::vector<ChatMessage>& m
         "or a filter, so that its place in the text is not known; move it out",
         program_->origin, whole.lost_generation_line);
   }
-  TrainingText made{.text = std::move(whole.text), .trained = {}};
+  TrainingText made;
   if (program_->choose(base).has_generation) {
     made.trained = text::marked_spans(*program_, messages, whole);
   } else {
-    made.trained = text::spans_by_prefixes(*program_, base, messages, values, made.text, now);
+    made.trained = text::spans_by_prefixes(*program_, base, messages, values, whole, now);
   }
+  made.text = std::move(whole.text);
   return made;
 }
 

@@ -13,6 +13,8 @@
 
 namespace atl {
 
+class Tokenizer;
+
 namespace text {
 struct ChatProgram;
 }
@@ -29,6 +31,11 @@ struct TrainingText {
   /// What the assistant says in messages that have a loss, and the token that ends its turn; in
   /// order, without overlaps. The loss is taken on these only.
   std::vector<TextSpan> trained;
+  /// The bytes at which special tokens begin that a message spells and that are to be text;
+  /// ascending.
+  std::vector<std::size_t> literal;
+  /// The first special token that a message spells; empty: none does.
+  std::string spelled;
 };
 
 /// The chat template of a model. Immutable, so any number of threads may use one; copies share the
@@ -54,14 +61,29 @@ class ChatTemplate {
   bool shows_time() const;
 
   /// The text of a conversation with the parts that the assistant says: what is written inside
-  /// {% generation %} where the template has it, else found by rendering the conversation up to
-  /// each of its answers. add_generation_prompt is not looked at. Throws as render does, and
-  /// Error(kUser) when those beginnings are not beginnings of the whole, so that this template
-  /// cannot tell what was said.
+  /// {% generation %} where the template has it, else what each answer adds to the text, from
+  /// behind the words that announce it to the token that ends its turn. It is found by rendering
+  /// the conversation up to the answer, or by the turn of the template's loop that writes it.
+  /// add_generation_prompt is not looked at. Throws as render does, and Error(kUser) naming the
+  /// first answer whose place is not certain, and why.
   TrainingText render_for_training(const std::vector<ChatMessage>& messages,
                                    const ChatOptions& options = {}) const;
 
+  /// The texts to learn a conversation from as `how` says: one, or with `keep_thinking` perhaps one
+  /// for each answer that has a loss. `tokenizer` says which special tokens messages may spell.
+  /// Throws as render_for_training, and with `literal_content` where the template looks for a
+  /// special token in a message, so that other spellings give another text.
+  std::vector<TrainingText> training_texts(std::vector<ChatMessage> messages,
+                                           const ChatTraining& how, const Tokenizer& tokenizer,
+                                           const ChatOptions& options = {}) const;
+
  private:
+  // Both with options.now.
+  bool writes_answers_alike(const std::vector<ChatMessage>& messages,
+                            const ChatOptions& options) const;
+  void find_literal(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                    const ChatOptions& options, TrainingText& text) const;
+
   explicit ChatTemplate(std::shared_ptr<const text::ChatProgram> program);
 
   // Shared: immutable, and copied into every thread that prepares data.

@@ -264,7 +264,7 @@ TEST(ChatTemplate, RefusesGenerationWhosePlaceIsLost) {
             std::string::npos);
 }
 
-TEST(ChatTemplate, RefusesTemplatesThatChangeEarlierAnswers) {
+TEST(ChatTemplate, TrainsOnEarlierAnswersAsTheWholeHasThem) {
   // As templates do that drop the thoughts of all answers but the last.
   const auto chat = ChatTemplate::from_text(
       "{% for m in messages %}[{{ m.role }}]{% if loop.last and m.role == 'assistant' %}<think/>"
@@ -273,15 +273,8 @@ TEST(ChatTemplate, RefusesTemplatesThatChangeEarlierAnswers) {
       "", "", "T");
   EXPECT_EQ(trained(chat.render_for_training({kTalk[0], kTalk[1]})),
             std::vector<std::string>{"<think/>Hey!<end>"});
-  const std::string error = error_of([&] { chat.render_for_training(kTalk); });
-  EXPECT_NE(error.find("cannot be used with messages data"), std::string::npos) << error;
-  EXPECT_NE(error.find("message 1"), std::string::npos) << error;
-  const auto other = ChatTemplate::from_text(
-      "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}?{% endif "
-      "%}",
-      "", "", "T");
-  EXPECT_NE(error_of([&] { other.render_for_training(kTalk); }).find("no beginning"),
-            std::string::npos);
+  EXPECT_EQ(trained(chat.render_for_training(kTalk)),
+            (std::vector<std::string>{"Hey!<end>", "<think/>See you.<end>"}));
 }
 
 }  // namespace

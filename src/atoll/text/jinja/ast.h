@@ -63,6 +63,8 @@ struct Expression {
   std::vector<ExpressionPtr> parts;
   std::vector<Comparison> comparisons;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
+  ExpressionPtr more_parts;  ///< Of a call: `*more_parts`.
+  ExpressionPtr more_named;  ///< Of a call: `**more_named`.
 };
 
 /// Where an assignment goes: a variable, an attribute of a namespace, or a tuple of targets.
@@ -86,6 +88,7 @@ enum class Action : std::uint8_t {
   kSet,         ///< targets[0] = expressions[0]
   kSetBlock,    ///< targets[0] = what bodies[0] writes, through filter expressions[0]
   kMacro,       ///< macro
+  kCall,        ///< writes the call expressions[0], which is given `macro` as its caller
   kFilter,      ///< what bodies[0] writes, through filter expressions[0]
   kWith,        ///< targets[i] = expressions[i], then bodies[0]
   kGeneration,  ///< bodies[0], whose output the assistant says
@@ -101,8 +104,10 @@ struct Macro {
   std::vector<ExpressionPtr> defaults;  ///< Of the last parameters.
   bool takes_varargs = false;
   bool takes_kwargs = false;
+  bool takes_caller = false;
   std::size_t varargs_slot = 0;
   std::size_t kwargs_slot = 0;
+  std::size_t caller_slot = 0;
   Body body;
 };
 
@@ -115,6 +120,7 @@ struct Statement {
   std::vector<Target> targets;
   std::vector<Body> bodies;
   std::shared_ptr<const Macro> macro;  ///< Shared with the values that were made of it.
+  bool is_recursive = false;           ///< Of a loop: calling `loop` runs it again.
 };
 
 /// A template as a tree. Variables are numbered; `names` has what they are called.

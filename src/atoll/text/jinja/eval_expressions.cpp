@@ -97,7 +97,27 @@ Value Interpreter::variable(const Expression& expression, const ScopePtr& scope)
   return undefined("\"{}\" is undefined", expression.name);
 }
 
-Value Interpreter::apply(const Expression& expression, const ScopePtr& scope) {
+void Interpreter::add_unpacked(const Expression& expression, const ScopePtr& scope,
+                               Arguments& arguments) {
+  if (expression.more_parts != nullptr) {
+    const Value more = evaluate(*expression.more_parts, scope);
+    if (more.is_undefined()) fail_undefined(more);
+    for (const Value& value : iterate(more)) arguments.positional.push_back(value);
+  }
+  if (expression.more_named == nullptr) return;
+  const Value more = evaluate(*expression.more_named, scope);
+  if (more.is_undefined()) fail_undefined(more);
+  if (!more.is_dict()) fail("\"**\" needs a dict, not {}", type_name(more));
+  for (const auto& [key, value] : more.dict().entries) {
+    const std::string& name = want_string(key, "a name of \"**\"");
+    for (const auto& [other, unused] : arguments.named) {
+      if (other == name) fail("the argument \"{}\" is given twice", name);
+    }
+    arguments.named.emplace_back(name, value);
+  }
+}
+
+Value Interpreter::apply(const Expression& expression, const ScopePtr& scope, const Value* caller) {
   const Value subject = evaluate(*expression.parts[0], scope);
   Arguments arguments;
   for (std::size_t i = 1; i < expression.parts.size(); ++i) {
@@ -106,6 +126,8 @@ Value Interpreter::apply(const Expression& expression, const ScopePtr& scope) {
   for (const auto& [name, part] : expression.named) {
     arguments.named.emplace_back(name, evaluate(*part, scope));
   }
+  add_unpacked(expression, scope, arguments);
+  if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
   line = expression.line;
   if (expression.operation == Operation::kCall) return call(subject, arguments);
   return expression.builtin(*this, subject, arguments);

@@ -198,6 +198,8 @@ ExpressionPtr ExpressionParser::name_or_literal() {
     macro.takes_varargs |= token.text == "varargs";
     macro.takes_kwargs |= token.text == "kwargs";
   }
+  // As in Jinja2, a name inside of a macro's own macros counts too.
+  for (Macro* macro : macros_) macro->takes_caller |= token.text == "caller";
   auto made = make(Operation::kName, token.line);
   made->name_slot = slot_of(token.text);
   made->name = token.text;
@@ -307,9 +309,16 @@ void ExpressionParser::arguments(Expression& made) {
     if (is_operator(")")) break;
     first = false;
     if (is_operator("*") || is_operator("**")) {
-      fail(now().line, "arguments by \"{}\" are not supported", now().text);
-    }
-    if (is(TokenKind::kName) && ahead().kind == TokenKind::kOperator && ahead().text == "=") {
+      ExpressionPtr& more = is_operator("*") ? made.more_parts : made.more_named;
+      if (more != nullptr || made.more_named != nullptr) {
+        fail(now().line, "\"{}\" behind such an argument", now().text);
+      }
+      take();
+      more = expression();
+    } else if (made.more_named != nullptr) {
+      fail(now().line, "an argument behind one with \"**\"");
+    } else if (is(TokenKind::kName) && ahead().kind == TokenKind::kOperator &&
+               ahead().text == "=") {
       std::string name = take().text;
       take();
       for (const auto& [other, unused] : made.named) {
@@ -317,8 +326,8 @@ void ExpressionParser::arguments(Expression& made) {
       }
       made.named.emplace_back(std::move(name), expression());
     } else {
-      if (!made.named.empty()) {
-        fail(now().line, "an argument without a name after one with a name");
+      if (!made.named.empty() || made.more_parts != nullptr) {
+        fail(now().line, "an argument without a name after one with a name or \"*\"");
       }
       made.parts.push_back(expression());
     }

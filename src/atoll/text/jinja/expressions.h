@@ -96,6 +96,9 @@ class ExpressionParser {
       if (part != nullptr) made.depth = std::max(made.depth, part->depth + 1);
     }
     for (const auto& [name, part] : made.named) made.depth = std::max(made.depth, part->depth + 1);
+    for (const ExpressionPtr* part : {&made.more_parts, &made.more_named}) {
+      if (*part != nullptr) made.depth = std::max(made.depth, (*part)->depth + 1);
+    }
     if (made.depth > kMaxTreeDepth) {
       fail(made.line, "an expression nested more than {} levels deep", kMaxTreeDepth);
     }

@@ -92,6 +92,20 @@ Value strftime_now(Runtime& runtime, const Value& /*self*/, Arguments& arguments
   return runtime.text(std::move(out));
 }
 
+// Gives nothing at the first call, and what it joins with from then on.
+Value joined(Runtime& runtime, const Value& self, Arguments& arguments) {
+  runtime.bind("a joiner", arguments, {});
+  Iterator& state = *self.as<std::shared_ptr<Iterator>>();
+  return state.next++ == 0 ? runtime.text("") : state.items.front();
+}
+
+Value joiner(Runtime& runtime, const Value& /*self*/, Arguments& arguments) {
+  const auto bound = runtime.bind("joiner", arguments, {"sep"});
+  const Value between = bound[0].has_value() ? *bound[0] : runtime.text(", ");
+  return Value(std::make_shared<const Function>(Function{
+      .name = "joiner", .builtin = joined, .self = runtime.iterator("joiner", {between})}));
+}
+
 Value loop_cycle(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (arguments.positional.empty()) runtime.fail("loop.cycle needs something to go through");
   const auto turn = static_cast<std::size_t>(self.as<std::shared_ptr<Loop>>()->index0);
@@ -120,8 +134,8 @@ std::optional<Value> Loop::attribute(Runtime& runtime, const Value& self, const 
   if (name == "index") return number(index0 + 1);
   if (name == "index0") return number(index0);
   if (name == "first") return Value(index0 == 0);
-  if (name == "depth") return number(1);
-  if (name == "depth0") return number(0);
+  if (name == "depth") return number(depth0 + 1);
+  if (name == "depth0") return number(depth0);
   if (name == "cycle") return method(loop_cycle);
   if (name == "changed") return method(loop_changed);
   if (name == "previtem") {
@@ -147,6 +161,7 @@ std::optional<Value> Loop::attribute(Runtime& runtime, const Value& self, const 
 Builtin find_global(std::string_view name) {
   static const std::map<std::string_view, Builtin> kGlobals = {{"range", range},
                                                                {"dict", dict},
+                                                               {"joiner", joiner},
                                                                {"namespace", name_space},
                                                                {"raise_exception", raise_exception},
                                                                {"strftime_now", strftime_now}};
@@ -155,8 +170,7 @@ Builtin find_global(std::string_view name) {
 }
 
 bool is_unsupported_global(std::string_view name) {
-  return name == "lipsum" || name == "cycler" || name == "joiner" || name == "caller" ||
-         name == "self";
+  return name == "lipsum" || name == "cycler" || name == "self";
 }
 
 }  // namespace atl::text::jinja

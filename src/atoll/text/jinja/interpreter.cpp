@@ -38,6 +38,10 @@ std::size_t Interpreter::slot_of(std::string_view name) const {
   return static_cast<std::size_t>(found - tree_.names.begin());
 }
 
+void Interpreter::track(std::span<const Value> messages) {
+  for (std::size_t i = 0; i < messages.size(); ++i) tracked_.emplace(&messages[i].dict(), i);
+}
+
 Output Interpreter::run(const Dict& variables) {
   const ScopePtr root = inner_scope(nullptr);
   for (std::size_t slot = 0; slot < tree_.names.size(); ++slot) {
@@ -90,8 +94,13 @@ Flow Interpreter::execute(const Statement& statement, const ScopePtr& scope, std
       write(str(filtered_block(statement, scope)), out);
       return Flow::kOn;
     case Action::kMacro:
-      define(statement, scope);
+      scope->set(statement.targets[0].name_slot, macro_value(statement.macro, scope));
       return Flow::kOn;
+    case Action::kCall: {
+      const Value caller = macro_value(statement.macro, scope);
+      write(str(apply(*statement.expressions[0], scope, &caller)), out);
+      return Flow::kOn;
+    }
     case Action::kWith: {
       const ScopePtr block = inner_scope(scope);
       for (std::size_t i = 0; i < statement.targets.size(); ++i) {
@@ -133,13 +142,36 @@ Flow Interpreter::execute_generation(const Statement& statement, const ScopePtr&
 }
 
 Flow Interpreter::execute_for(const Statement& statement, const ScopePtr& scope, std::string& out) {
+  return run_loop(statement, scope, evaluate(*statement.expressions[0], scope), 0, out);
+}
+
+Value Interpreter::call_loop(const std::shared_ptr<Loop>& loop, Arguments& arguments) {
+  const Nested nested(*this);
+  if (loop->recursive == nullptr) {
+    fail("this loop cannot be called: write {{% for ... in ... recursive %}}");
+  }
+  const auto bound = bind("loop", arguments, {"iterable"}, 1);
+  const int call_line = line;
+  const ScopePtr around = loop->around;
+  std::string written;
+  run_loop(*loop->recursive, around, *bound[0], loop->depth0 + 1, written);
+  line = call_line;
+  return text(std::move(written));
+}
+
+Flow Interpreter::run_loop(const Statement& statement, const ScopePtr& scope, const Value& iterated,
+                           std::int64_t depth0, std::string& out) {
   const Target& target = statement.targets[0];
   const auto loop = std::make_shared<Loop>();
   struct Finish {
     Loop& loop;
     ~Finish() { loop.finish(); }
   } const finish{*loop};
-  const Value iterated = evaluate(*statement.expressions[0], scope);
+  loop->depth0 = depth0;
+  if (statement.is_recursive) {
+    loop->recursive = &statement;
+    loop->around = scope;
+  }
   line = statement.line;
   const bool followed = follows(statement, scope, iterated, *loop);
   if (!followed) loop->source = iterate(iterated);
@@ -151,13 +183,17 @@ Flow Interpreter::execute_for(const Statement& statement, const ScopePtr& scope,
     };
   }
   bool completed = false;
+  bool broken = false;
   if (followed) after_turns(statement, scope, loop, 0);
-  for (std::size_t count = 1; loop->advance(); ++count) {
+  for (std::size_t count = 1; !broken && loop->advance(); ++count) {
+    const std::size_t begin = out.size();
     const Flow flow = execute_turn(statement, loop, scope, out);
-    if (flow == Flow::kBreak) break;
+    if (!tracked_.empty()) record_turn(statement, loop->current, begin, out);
+    broken = flow == Flow::kBreak;
     completed |= flow == Flow::kOn;
-    if (followed) after_turns(statement, scope, loop, count);
+    if (followed && !broken) after_turns(statement, scope, loop, count);
   }
+  if (!tracked_.empty() && &out == &output_.text) output_.loop_ends[&statement] = out.size();
   // As in Jinja2: `else` runs unless a turn went through to its end.
   if (!completed && statement.bodies.size() > 1) return execute(statement.bodies[1], scope, out);
   return Flow::kOn;
@@ -171,6 +207,16 @@ Flow Interpreter::execute_turn(const Statement& statement, const std::shared_ptr
   line = statement.line;
   assign(statement.targets[0], loop->current, turn);
   return execute(statement.bodies[0], turn, out);
+}
+
+void Interpreter::record_turn(const Statement& statement, const Value& element, std::size_t begin,
+                              const std::string& out) {
+  if (&out != &output_.text || !element.is_dict()) return;
+  const auto found = tracked_.find(&element.dict());
+  if (found == tracked_.end()) return;
+  charge_bytes(sizeof(Turn));
+  output_.turns.push_back(
+      {.message = found->second, .loop = &statement, .begin = begin, .end = out.size()});
 }
 
 Value Interpreter::filtered_block(const Statement& statement, const ScopePtr& scope) {
@@ -205,14 +251,30 @@ void Interpreter::assign(const Target& target, const Value& value, const ScopePt
   }
 }
 
-void Interpreter::define(const Statement& statement, const ScopePtr& scope) {
+Value Interpreter::macro_value(const std::shared_ptr<const Macro>& macro, const ScopePtr& scope) {
   charge_bytes(256);
-  macros_.push_back({statement.macro, scope});
+  macros_.push_back({macro, scope});
   auto function = std::make_shared<Function>();
-  function->name = statement.macro->name;
-  function->macro = statement.macro.get();
+  function->name = macro->name;
+  function->macro = macro.get();
   function->self = Value(static_cast<std::int64_t>(macros_.size() - 1));
-  scope->set(statement.targets[0].name_slot, Value(std::shared_ptr<const Function>(function)));
+  return Value(std::shared_ptr<const Function>(function));
+}
+
+// `caller` of a macro that uses the name: what {% call %} gave, else something undefined.
+void Interpreter::take_caller(const Macro& macro, Arguments& arguments, const ScopePtr& scope) {
+  const bool is_parameter = std::find(macro.parameters.begin(), macro.parameters.end(), "caller") !=
+                            macro.parameters.end();
+  if (!macro.takes_caller || is_parameter) return;
+  const auto given = std::find_if(arguments.named.begin(), arguments.named.end(),
+                                  [](const auto& each) { return each.first == "caller"; });
+  if (given == arguments.named.end()) {
+    scope->set(macro.caller_slot,
+               undefined("the macro \"{}\" has no caller: nothing is round it", macro.name));
+    return;
+  }
+  scope->set(macro.caller_slot, given->second);
+  arguments.named.erase(given);
 }
 
 Value Interpreter::call_macro(const Macro& macro, const Function& function, Arguments& arguments) {
@@ -239,6 +301,7 @@ Value Interpreter::call_macro(const Macro& macro, const Function& function, Argu
     }
   }
   line = call_line;
+  take_caller(macro, arguments, scope);
   rest_of_arguments(macro, arguments, scope);
   std::string written;
   execute(macro.body, scope, written);
@@ -268,8 +331,10 @@ void Interpreter::rest_of_arguments(const Macro& macro, Arguments& arguments,
 }
 
 Output render(const Tree& tree, std::string_view origin, const Value& variables, std::time_t now,
-              const Limits& limits) {
-  return Interpreter(tree, origin, limits, now).run(variables.dict());
+              const Limits& limits, std::span<const Value> messages) {
+  Interpreter interpreter(tree, origin, limits, now);
+  interpreter.track(messages);
+  return interpreter.run(variables.dict());
 }
 
 }  // namespace atl::text::jinja

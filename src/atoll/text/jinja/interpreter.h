@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <ctime>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,8 @@ enum class Flow { kOn, kBreak, kContinue };
 class Interpreter : public Runtime {
  public:
   Interpreter(const Tree& tree, std::string_view origin, const Limits& limits, std::time_t now);
+  /// Makes run() record the turns of loops over these dicts.
+  void track(std::span<const Value> messages);
   /// Runs the whole template, once.
   Output run(const Dict& variables);
 
@@ -72,24 +76,32 @@ class Interpreter : public Runtime {
   Flow execute_if(const Statement& statement, const ScopePtr& scope, std::string& out);
   Flow execute_generation(const Statement& statement, const ScopePtr& scope, std::string& out);
   Flow execute_for(const Statement& statement, const ScopePtr& scope, std::string& out);
+  Flow run_loop(const Statement& statement, const ScopePtr& scope, const Value& iterated,
+                std::int64_t depth0, std::string& out);
+  Value call_loop(const std::shared_ptr<Loop>& loop, Arguments& arguments) override;
   Flow execute_turn(const Statement& statement, const std::shared_ptr<Loop>& loop,
                     const ScopePtr& scope, std::string& out);
+  void record_turn(const Statement& statement, const Value& element, std::size_t begin,
+                   const std::string& out);
   Value filtered_block(const Statement& statement, const ScopePtr& scope);
   void assign(const Target& target, const Value& value, const ScopePtr& scope);
 
-  void define(const Statement& statement, const ScopePtr& scope);
+  Value macro_value(const std::shared_ptr<const Macro>& macro, const ScopePtr& scope);
+  void take_caller(const Macro& macro, Arguments& arguments, const ScopePtr& scope);
   Value call_macro(const Macro& macro, const Function& function, Arguments& arguments) override;
   void rest_of_arguments(const Macro& macro, Arguments& arguments, const ScopePtr& scope);
 
   Value evaluate(const Expression& expression, const ScopePtr& scope);
   Values all_parts(const Expression& expression, const ScopePtr& scope);
   Value variable(const Expression& expression, const ScopePtr& scope);
-  Value apply(const Expression& expression, const ScopePtr& scope);
+  Value apply(const Expression& expression, const ScopePtr& scope, const Value* caller = nullptr);
+  void add_unpacked(const Expression& expression, const ScopePtr& scope, Arguments& arguments);
   Value compare(const Expression& expression, const ScopePtr& scope);
   bool holds(Comparison comparison, const Value& a, const Value& b);
 
   std::size_t loop_slot_;
   int generations_ = 0;
+  std::unordered_map<const Dict*, std::size_t> tracked_;  // messages, and their places
 };
 
 }  // namespace atl::text::jinja

@@ -114,6 +114,10 @@ Value Runtime::attribute(const Value& object, const std::string& name) {
     }
   } else {
     if (auto found = method(object, name)) return *found;
+    if (object.is(Kind::kTuple) && object.unwatched().is_group) {
+      if (name == "grouper") return object.items()[0];
+      if (name == "list") return object.items()[1];
+    }
     if (object.is_dict()) {
       const Value* found = object.dict().find(name);
       if (found != nullptr) return *found;
@@ -336,6 +340,7 @@ Value Runtime::sign(Operation operation, const Value& a) {
 Value Runtime::call(const Value& callee, Arguments& arguments) {
   charge(0);
   if (callee.is_undefined()) fail_undefined(callee);
+  if (callee.is(Kind::kLoop)) return call_loop(callee.as<std::shared_ptr<Loop>>(), arguments);
   if (!callee.is(Kind::kFunction)) fail("a value of type {} cannot be called", type_name(callee));
   // Held here, because the call may drop the variable that it came from.
   const std::shared_ptr<const Function> function = callee.as<std::shared_ptr<const Function>>();

@@ -65,6 +65,7 @@ class Parser : private ExpressionParser {
     if (tag == "for") return for_statement(line, context);
     if (tag == "set") return set_statement(line);
     if (tag == "macro") return macro_statement(line);
+    if (tag == "call") return call_statement(line);
     if (tag == "filter") return filter_statement(line);
     if (tag == "with") return with_statement(line);
     if (tag == "generation") {
@@ -78,9 +79,9 @@ class Parser : private ExpressionParser {
       made.action = tag == "break" ? Action::kBreak : Action::kContinue;
       return made;
     }
-    static constexpr std::array<std::string_view, 11> kKnown = {
-        "call", "include",    "import", "from",  "extends", "block",
-        "do",   "autoescape", "trans",  "debug", "print"};
+    static constexpr std::array<std::string_view, 10> kKnown = {
+        "include", "import",     "from",  "extends", "block",
+        "do",      "autoescape", "trans", "debug",   "print"};
     const bool known = std::find(kKnown.begin(), kKnown.end(), tag) != kKnown.end();
     fail(line, "{{% {} %}} {}", tag, known ? "is not supported" : "is no tag that opens anything");
   }
@@ -121,7 +122,7 @@ class Parser : private ExpressionParser {
     if (!skip_name("in")) fail(now().line, "expected \"in\", found {}", describe());
     made.expressions.push_back(tuple(false, false));
     if (skip_name("if")) made.expressions.push_back(expression());
-    if (is_name("recursive")) fail(line, "{{% for ... recursive %}} is not supported");
+    made.is_recursive = skip_name("recursive");
     expect_end();
     made.bodies.push_back(body({"else", "endfor"}, {.in_loop = true}));
     const bool has_else = take().text == "else";
@@ -225,7 +226,26 @@ class Parser : private ExpressionParser {
     macro->name = expect_name();
     assigned_.insert(macro->name);
     made.targets.push_back({.line = line, .name_slot = slot_of(macro->name), .attribute = {}});
-    macros_.push_back(macro.get());
+    read_parameters(*macro, line);
+    return macro_body(std::move(made), std::move(macro), "endmacro");
+  }
+
+  // {% call(parameters) macro(arguments) %} and its body, which is a macro called "caller".
+  Statement call_statement(int line) {
+    Statement made{.action = Action::kCall, .line = line, .text = {}};
+    auto caller = std::make_shared<Macro>();
+    caller->name = "caller";
+    if (is_operator("(")) read_parameters(*caller, line);
+    made.expressions.push_back(expression());
+    if (made.expressions.front()->operation != Operation::kCall) {
+      fail(line, "{{% call %}} needs the call of a macro");
+    }
+    return macro_body(std::move(made), std::move(caller), "endcall");
+  }
+
+  void read_parameters(Macro& read, int line) {
+    Macro* macro = &read;
+    macros_.push_back(macro);
     expect_operator("(");
     while (!is_operator(")")) {
       if (!macro->parameters.empty()) expect_operator(",");
@@ -239,10 +259,17 @@ class Parser : private ExpressionParser {
       }
     }
     take();
-    Statement closed_macro = closed(std::move(made), "endmacro");
+    macros_.pop_back();
+  }
+
+  // The rest of the tag, and the body of `macro`.
+  Statement macro_body(Statement made, std::shared_ptr<Macro> macro, std::string_view end) {
+    macros_.push_back(macro.get());
+    Statement closed_macro = closed(std::move(made), end);
     macros_.pop_back();
     macro->varargs_slot = slot_of("varargs");
     macro->kwargs_slot = slot_of("kwargs");
+    macro->caller_slot = slot_of("caller");
     macro->body = std::move(closed_macro.bodies.front());
     closed_macro.bodies.clear();
     closed_macro.macro = std::move(macro);

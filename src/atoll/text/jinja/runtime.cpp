@@ -336,6 +336,8 @@ bool Loop::advance() {
 void Loop::finish() {
   next = source.size();
   test = nullptr;
+  recursive = nullptr;
+  around.reset();
   ahead.clear();
   last_changed.reset();
 }

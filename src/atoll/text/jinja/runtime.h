@@ -120,6 +120,7 @@ class Runtime {
 
  protected:
   virtual Value call_macro(const Macro& macro, const Function& function, Arguments& arguments) = 0;
+  virtual Value call_loop(const std::shared_ptr<Loop>& loop, Arguments& arguments) = 0;
   /// Throws when evaluations nest too deep; counts one more while it lives.
   class Nested {
    public:
@@ -171,6 +172,8 @@ class Runtime {
   std::deque<Namespace> namespaces_;  // values point into it; owned here, so that cycles are freed
 };
 
+struct Scope;
+
 /// What `loop` is in a loop's body.
 struct Loop {
   Values source;
@@ -181,8 +184,11 @@ struct Loop {
   std::optional<Value> previous;
   Value current;
   std::optional<Values> last_changed;
-  Watch* watch = nullptr;  ///< Told what the template asks about elements that are still to come.
-  std::size_t offset = 0;  ///< The first element's place in the list that is watched.
+  Watch* watch = nullptr;   ///< Told what the template asks about elements that are still to come.
+  std::size_t offset = 0;   ///< The first element's place in the list that is watched.
+  std::int64_t depth0 = 0;  ///< Loops of the same statement around this one.
+  const Statement* recursive = nullptr;  ///< The statement, where calling the loop runs it again
+  std::shared_ptr<Scope> around;         ///< and the scope in which it does; shared with turns.
 
   /// Moves one more element that passes the test to `ahead`; false if there is none.
   bool look_ahead();

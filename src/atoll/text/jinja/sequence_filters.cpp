@@ -11,10 +11,8 @@
 
 namespace atl::text::jinja {
 
-namespace {
-
-// `attribute` as "a.b.0": what `item` has there. Without one, the item itself.
-Value at_path(Runtime& runtime, Value item, const Value& path, const std::optional<Value>& absent) {
+Value value_at_path(Runtime& runtime, Value item, const Value& path,
+                    const std::optional<Value>& absent) {
   if (path.is_none()) return item;
   if (path.is_integral()) return runtime.item(item, path);
   const std::string& parts = runtime.want_string(path, "an attribute");
@@ -30,6 +28,8 @@ Value at_path(Runtime& runtime, Value item, const Value& path, const std::option
   }
   return item;
 }
+
+namespace {
 
 Value lowered(Runtime& runtime, const Value& value) {
   return value.is_string() ? runtime.text(lower(value.string())) : value;
@@ -90,7 +90,7 @@ Value join(Runtime& runtime, const Value& self, Arguments& arguments) {
   for (const Value& item : runtime.iterate(self)) {
     if (!at_start) out += between;
     at_start = false;
-    out += runtime.str(at_path(runtime, item, or_none(bound[1]), std::nullopt));
+    out += runtime.str(value_at_path(runtime, item, or_none(bound[1]), std::nullopt));
     runtime.charge(between.size());
     if (out.size() > (64U << 20)) runtime.fail("a joined text of more than 64 MB");
   }
@@ -118,7 +118,7 @@ Value map(Runtime& runtime, const Value& self, Arguments& arguments) {
     const auto bound = runtime.bind("map", arguments, {"attribute", "default"}, 1);
     const auto absent = bound[1].has_value() && !bound[1]->is_none() ? bound[1] : std::nullopt;
     for (const Value& item : runtime.iterate(self)) {
-      out.push_back(at_path(runtime, item, *bound[0], absent));
+      out.push_back(value_at_path(runtime, item, *bound[0], absent));
     }
     return runtime.iterator("generator", std::move(out));
   }
@@ -155,7 +155,7 @@ Value choose(Runtime& runtime, const Value& self, Arguments& arguments) {
   }
   Values out;
   for (const Value& item : runtime.iterate(self)) {
-    const Value subject = at_path(runtime, item, path, std::nullopt);
+    const Value subject = value_at_path(runtime, item, path, std::nullopt);
     Arguments passed = arguments;
     const bool holds = truthy(test == nullptr ? subject : test(runtime, subject, passed));
     if (holds == wanted) out.push_back(item);
@@ -173,16 +173,24 @@ Values sorted(Runtime& runtime, const std::vector<std::pair<Value, Value>>& keye
   return out;
 }
 
+Values split_path(Runtime& runtime, const Value& path) {
+  if (!path.is_string() || path.string().find(',') == std::string::npos) return {path};
+  Arguments comma;
+  comma.positional = {runtime.text(",")};
+  return find_method(Kind::kString, "split").builtin(runtime, path, comma).items();
+}
+
 Value sort(Runtime& runtime, const Value& self, Arguments& arguments) {
   const auto bound = runtime.bind("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   const Value path = or_none(bound[2]);
-  if (path.is_string() && path.string().find(',') != std::string::npos) {
-    runtime.fail("sort by several attributes is not supported");
-  }
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& item : runtime.iterate(self)) {
-    const Value key = at_path(runtime, item, path, std::nullopt);
-    keyed.emplace_back(is_on(bound[1]) ? key : lowered(runtime, key), item);
+    Values keys;  // of several attributes with commas between them
+    for (const Value& each : split_path(runtime, path)) {
+      const Value key = value_at_path(runtime, item, each, std::nullopt);
+      keys.push_back(is_on(bound[1]) ? key : lowered(runtime, key));
+    }
+    keyed.emplace_back(keys.size() == 1 ? keys.front() : runtime.list(std::move(keys)), item);
   }
   return runtime.list(sorted(runtime, keyed, is_on(bound[0])));
 }
@@ -208,7 +216,7 @@ Value unique(Runtime& runtime, const Value& self, Arguments& arguments) {
   std::set<std::string> seen;
   Values out;
   for (const Value& item : runtime.iterate(self)) {
-    const Value key = at_path(runtime, item, or_none(bound[1]), std::nullopt);
+    const Value key = value_at_path(runtime, item, or_none(bound[1]), std::nullopt);
     std::string hashed;
     if (!hash_key(is_on(bound[0]) ? key : lowered(runtime, key), hashed)) {
       runtime.fail("unique does not work on values of type {}", type_name(key));
@@ -223,7 +231,7 @@ Value extreme(Runtime& runtime, const Value& self, Arguments& arguments) {
   const auto bound = runtime.bind("min or max", arguments, {"case_sensitive", "attribute"});
   std::optional<std::pair<Value, Value>> best;
   for (const Value& item : runtime.iterate(self)) {
-    const Value path_key = at_path(runtime, item, or_none(bound[1]), std::nullopt);
+    const Value path_key = value_at_path(runtime, item, or_none(bound[1]), std::nullopt);
     const Value key = is_on(bound[0]) ? path_key : lowered(runtime, path_key);
     if (!best.has_value() ||
         (largest ? runtime.less(best->first, key) : runtime.less(key, best->first))) {
@@ -239,7 +247,7 @@ Value sum(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (total.is_string()) runtime.fail("sum does not add strings; use join");
   for (const Value& item : runtime.iterate(self)) {
     total = runtime.arithmetic(Operation::kAdd, total,
-                               at_path(runtime, item, or_none(bound[0]), std::nullopt));
+                               value_at_path(runtime, item, or_none(bound[0]), std::nullopt));
   }
   return total;
 }
@@ -270,16 +278,16 @@ const std::map<std::string_view, Builtin>& sequence_filters() {
 }
 
 Builtin find_filter(std::string_view name) {
-  for (const auto* table : {&value_filters(), &sequence_filters()}) {
+  for (const auto* table :
+       {&value_filters(), &sequence_filters(), &grouping_filters(), &text_filters()}) {
     if (const auto found = table->find(name); found != table->end()) return found->second;
   }
   return nullptr;
 }
 
 std::string_view why_not_filter(std::string_view name) {
-  static constexpr std::array<std::string_view, 14> kOthers = {
-      "batch", "center",    "filesizeformat", "forceescape", "groupby",  "pprint", "random",
-      "slice", "striptags", "truncate",       "urlencode",   "wordwrap", "urlize", "xmlattr"};
+  static constexpr std::array<std::string_view, 7> kOthers = {
+      "filesizeformat", "pprint", "random", "striptags", "wordwrap", "urlize", "xmlattr"};
   const bool known = std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end();
   return known ? "is not supported" : "does not exist";
 }

@@ -27,6 +27,12 @@ Value is_kind(Runtime& runtime, const Value& self, Arguments& arguments) {
   return check(runtime, arguments, [&] { return self.is(kind); });
 }
 
+// What is undefined counts, as in Jinja2, where calling it is what fails.
+Value is_callable(Runtime& runtime, const Value& self, Arguments& arguments) {
+  runtime.bind("callable", arguments, {});
+  return Value(self.is(Kind::kFunction) || self.is(Kind::kLoop) || self.is_undefined());
+}
+
 Value is_defined(Runtime& runtime, const Value& self, Arguments& arguments) {
   return check(runtime, arguments, [&] { return !self.is_undefined(); });
 }
@@ -160,7 +166,7 @@ Value is_test(Runtime& runtime, const Value& self, Arguments& arguments) {
 Builtin find_test(std::string_view name) {
   static const std::map<std::string_view, Builtin> kTests = {
       {"boolean", is_kind<Kind::kBool>},
-      {"callable", is_kind<Kind::kFunction>},
+      {"callable", is_callable},
       {"defined", is_defined},
       {"undefined", is_kind<Kind::kUndefined>},
       {"divisibleby", is_divisible},

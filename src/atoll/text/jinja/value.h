@@ -68,6 +68,7 @@ struct Sequence {
   int depth = 1;           ///< Levels of nesting, bounded so that recursions over a value are.
   Watch* watch = nullptr;  ///< Told of every look, where somebody wants to know.
   std::size_t offset = 0;  ///< The first element's place in the list that is watched.
+  bool is_group = false;   ///< A pair of groupby, whose parts also have names.
 };
 /// A list; a type of its own, so that it differs from a tuple.
 struct List {

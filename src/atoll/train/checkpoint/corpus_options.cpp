@@ -56,6 +56,9 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   options.special_tokens = config.data.special_tokens;
   options.chat_template = config.data.chat_template;
   check_chat_template(options.chat_template);
+  options.chat = {.last_only = config.data.chat_train == "last",
+                  .keep_thinking = config.data.chat_keep_thinking,
+                  .literal_content = config.data.chat_literal_content};
   options.fields = config.data.fields;
   options.shard_cache = config.data.cache_dir;
   options.shard_cache_bytes = static_cast<std::uint64_t>(config.data.cache_gib * 0x1p30);

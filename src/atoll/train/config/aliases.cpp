@@ -30,6 +30,9 @@ void add_names_of_data(Settings& s) {
   s.known_elsewhere_as("data.tokenizer",
                        {"tokenizer_name", "tokenizer_path", "tokenizer_name_or_path"});
   s.known_elsewhere_as("data.packing", {"sample_packing"});
+  s.known_elsewhere_as("data.chat_train", {"chat.train", "train_on_last_turn", "roles_to_train"});
+  s.known_elsewhere_as("data.chat_keep_thinking", {"chat.keep_thinking", "split_thinking"});
+  s.known_elsewhere_as("data.chat_literal_content", {"chat.literal_content"});
   s.known_elsewhere_as("data.held_out", {"val_fraction", "validation_split", "val_set_size",
                                          "split", "validation_split_percentage"});
 }

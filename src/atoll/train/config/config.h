@@ -77,6 +77,9 @@ struct DataSettings {
   std::int64_t vocab_size = 4096;
   std::vector<std::string> special_tokens;
   std::string chat_template;
+  std::string chat_train = "all";
+  bool chat_keep_thinking = false;
+  bool chat_literal_content = false;
   data::Fields fields;
   double held_out = 0.05;
   std::string documents = "file";

@@ -97,6 +97,21 @@ void add_data(SettingRegistry& settings, TrainConfig& c) {
       "data.chat_template", &d.chat_template,
       "Jinja file that turns messages into text; empty: the one of model.from. The model carries "
       "it, also where data.shards were made with it before.");
+  settings
+      .add("data.chat_train", &d.chat_train,
+           "Answers of a conversation that are learnt: all, or the last one alone.",
+           one_of({"all", "last"}))
+      .settled_by("data.shards", kShardsHave);
+  settings
+      .add("data.chat_keep_thinking", &d.chat_keep_thinking,
+           "Where the chat template leaves the thinking out of earlier answers, each answer is "
+           "learnt from a text of its own, which ends with it and has its thinking.")
+      .settled_by("data.shards", kShardsHave);
+  settings
+      .add("data.chat_literal_content", &d.chat_literal_content,
+           "Special tokens that a message spells, such as <|im_end|>, are text. Otherwise they "
+           "become these tokens, as in transformers.")
+      .settled_by("data.shards", kShardsHave);
   data::Fields& f = d.fields;
   settings
       .add("data.fields.text", &f.text,

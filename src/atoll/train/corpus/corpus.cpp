@@ -54,7 +54,7 @@ void split_at(std::string_view text, const std::vector<std::string>& special_tok
 }  // namespace
 
 data::RenderChat chat_renderer(const fs::path& chat_template, const fs::path& tokenizer_path,
-                               const Tokenizer& tokenizer) {
+                               const Tokenizer& tokenizer, const ChatTraining& chat) {
   // Looked for only when there are messages.
   auto found = std::make_shared<std::optional<ChatTemplate>>();
   return [=](std::string_view messages, std::string_view variables) {
@@ -72,13 +72,17 @@ data::RenderChat chat_renderer(const fs::path& chat_template, const fs::path& to
             "messages can give other tokens and another corpus; write a fixed date into it");
       }
     }
-    const TrainingText text = (*found)->render_for_training(
-        parse_messages(messages, "messages"),
-        {.add_generation_prompt = false, .variables = std::string(variables), .now = {}});
-    data::RenderedChat chat;
-    chat.text = text.text;
-    for (const TextSpan& span : text.trained) chat.trained.emplace_back(span.begin, span.end);
-    return chat;
+    std::vector<data::RenderedChat> chats;
+    for (TrainingText& text : (*found)->training_texts(
+             parse_messages(messages, "messages"), chat, tokenizer,
+             {.add_generation_prompt = false, .variables = std::string(variables), .now = {}})) {
+      data::RenderedChat& made = chats.emplace_back();
+      made.text = std::move(text.text);
+      for (const TextSpan& span : text.trained) made.trained.emplace_back(span.begin, span.end);
+      made.literal = std::move(text.literal);
+      made.spelled = std::move(text.spelled);
+    }
+    return chats;
   };
 }
 
@@ -101,15 +105,15 @@ std::string describe_frame(const Tokenizer& tokenizer) {
 
 Tokenizer make_tokenizer(const std::vector<fs::path>& text, const std::string& kind,
                          std::int64_t vocab_size, const fs::path& chat_template,
-                         const std::vector<std::string>& special_tokens,
-                         const data::Fields& fields) {
+                         const std::vector<std::string>& special_tokens, const data::Fields& fields,
+                         const ChatTraining& chat) {
   if (kind == "byte") return make_byte_tokenizer(special_tokens);
   // A template may write the end of text of the tokenizer that is not there yet: a byte tokenizer's
   // is called as a trained one's, and one of characters has none.
   constexpr std::string_view kAnyText = " ";
   const Tokenizer like =
       kind == "char" ? make_char_tokenizer(std::span(&kAnyText, 1)) : make_byte_tokenizer();
-  const auto render_chat = chat_renderer(chat_template, {}, like);
+  const auto render_chat = chat_renderer(chat_template, {}, like, chat);
   std::deque<MappedFile> files;
   std::deque<std::string> pieces;
   std::vector<std::string_view> texts;

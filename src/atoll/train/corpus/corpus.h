@@ -14,6 +14,7 @@
 #include "atoll/data/mixture.h"
 #include "atoll/data/samples.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/text/chat/conversation.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::train {
@@ -27,6 +28,7 @@ struct CorpusOptions {
   std::int64_t vocab_size = 0;                ///< of a BPE tokenizer that is trained
   std::vector<std::string> special_tokens;    ///< of a new tokenizer, beside <|endoftext|>
   std::filesystem::path chat_template;  ///< Jinja file; empty: that of `tokenizer`'s directory
+  ChatTraining chat = {};               ///< what is learnt of conversations
   data::Fields fields = {};             ///< what the keys of JSONL are called
   double held_out = 0.05;
   std::string documents = "file";     ///< "file" or "blank-line"
@@ -69,18 +71,18 @@ bool is_cached(const CorpusOptions& options);
 Tokenizer make_tokenizer(const std::vector<std::filesystem::path>& text, const std::string& kind,
                          std::int64_t vocab_size, const std::filesystem::path& chat_template,
                          const std::vector<std::string>& special_tokens = {},
-                         const data::Fields& fields = {});
+                         const data::Fields& fields = {}, const ChatTraining& chat = {});
 
 /// "documents begin with <s> and end with </s>": what a tokenizer puts round each document of text;
 /// empty when that is nothing.
 std::string describe_frame(const Tokenizer& tokenizer);
 
 /// Renders messages for data::TokenizeOptions with the template that `chat_template` names, else
-/// the one that lies beside the tokenizer (a file or its directory). It is looked for at the first
-/// call, and Error(kUser) when there is none.
+/// the one that lies beside the tokenizer (a file or its directory), as texts to learn `chat` from.
+/// It is looked for at the first call, and Error(kUser) when there is none.
 data::RenderChat chat_renderer(const std::filesystem::path& chat_template,
                                const std::filesystem::path& tokenizer_path,
-                               const Tokenizer& tokenizer);
+                               const Tokenizer& tokenizer, const ChatTraining& chat = {});
 
 /// The samples of a run: those of one corpus, or a mixture of several.
 class TrainSamples {

@@ -72,6 +72,10 @@ std::string describe_request(const CorpusOptions& options) {
   if (options.fields != data::Fields()) {
     request += fmt::format("fields {}\n", hash_of_text(describe_fields(options.fields)));
   }
+  // Only what is not the default: a corpus of an older atoll stays what was asked for.
+  if (options.chat.last_only) request += "chat: the last answer\n";
+  if (options.chat.keep_thinking) request += "chat: a text for each answer\n";
+  if (options.chat.literal_content) request += "chat: content is text\n";
   // All of them: a template in a file of its own still takes its tokens from the others.
   for (const fs::path& file : templates) {
     if (!file_exists(file)) continue;
@@ -228,7 +232,7 @@ Tokenizer tokenizer_of(const CorpusOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   Tokenizer tokenizer =
       make_tokenizer(options.text, options.new_tokenizer, options.vocab_size, options.chat_template,
-                     options.special_tokens, options.fields);
+                     options.special_tokens, options.fields, options.chat);
   log::info("made a new tokenizer ({}) of {} in {:.1f} s", options.new_tokenizer,
             counted(tokenizer.vocab_size(), "token"), seconds_since(start));
   return tokenizer;
@@ -242,17 +246,18 @@ std::string make_corpus(const CorpusOptions& options, bool as_older_programs = f
                                       options.tokenizer.string());
   }
   const auto start = std::chrono::steady_clock::now();
-  const data::TokenizeResult result = data::tokenize_corpus(
-      {.inputs = options.text,
-       .output = options.cache,
-       .documents = document_mode(options.documents),
-       .held_out = options.held_out,
-       .overwrite = true,
-       .expected_hash = options.trained_hash,
-       .render_chat = chat_renderer(options.chat_template, options.tokenizer, tokenizer),
-       .fields = options.fields,
-       .as_older_programs = as_older_programs},
-      tokenizer, log_progress(std::chrono::seconds(30)));
+  const data::TokenizeResult result =
+      data::tokenize_corpus({.inputs = options.text,
+                             .output = options.cache,
+                             .documents = document_mode(options.documents),
+                             .held_out = options.held_out,
+                             .overwrite = true,
+                             .expected_hash = options.trained_hash,
+                             .render_chat = chat_renderer(options.chat_template, options.tokenizer,
+                                                          tokenizer, options.chat),
+                             .fields = options.fields,
+                             .as_older_programs = as_older_programs},
+                            tokenizer, log_progress(std::chrono::seconds(30)));
   log::info("tokenized {} into {}, {} of them held out, in {:.1f} s",
             counted(static_cast<std::int64_t>(result.bytes), "byte"),
             counted(result.train_tokens + result.held_out_tokens, "token"),

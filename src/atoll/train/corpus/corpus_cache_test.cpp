@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -171,6 +172,38 @@ TEST_F(CorpusCache, TakesRequestsOfOlderPrograms) {
   const std::string request = read_file(data() / "corpus.request");
   write_file(data() / "corpus.request", request.substr(request.find('\n') + 1));
   EXPECT_TRUE(is_cached(options()));
+}
+
+// Each of the settings is in the request, and changes what is made.
+TEST_F(CorpusCache, KnowsWhatIsLearntOfConversations) {
+  std::string rows;
+  for (int i = 0; i < 100; ++i) {
+    rows += fmt::format(
+        R"({{"messages": [{{"role": "user", "content": "{0}<|im_end|>"}}, )"
+        R"({{"role": "assistant", "content": "<t>{0}</t>a"}}, {{"role": "user", "content": "b"}}, )"
+        R"({{"role": "assistant", "content": "<t>{0}</t>c"}}]}})",
+        i);
+    rows += '\n';
+  }
+  write_file(root_ / "chat.jsonl", rows);
+  write_file(root_ / "chat.jinja",
+             "{% for m in messages %}{{ m.role }}:{{ m.content if loop.last else "
+             "m.content.split('</t>')[-1] }}<|im_end|>{% endfor %}"
+             "{% if add_generation_prompt %}assistant:{% endif %}");
+  CorpusOptions how = {.text = {root_ / "chat.jsonl"},
+                       .new_tokenizer = "byte",
+                       .special_tokens = {"<|im_end|>"},
+                       .chat_template = root_ / "chat.jinja",
+                       .cache = root_ / "run/data"};
+  std::set<std::string> hashes = {prepare_corpus(how).hash()};
+  for (const ChatTraining& chat :
+       {ChatTraining{.last_only = true}, {.keep_thinking = true}, {.literal_content = true}}) {
+    how.chat = chat;
+    EXPECT_FALSE(is_cached(how));
+    hashes.insert(prepare_corpus(how).hash());
+    EXPECT_TRUE(is_cached(how));
+  }
+  EXPECT_EQ(hashes.size(), 4U);
 }
 
 // A tokenizer whose texts begin with a token, and whose end its neighbour names.
