@@ -4,8 +4,10 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "atoll/base/error.h"
+#include "atoll/base/nesting.h"
 #include "atoll/data/fields.h"
 
 namespace atl::data {
@@ -69,6 +71,26 @@ std::string alpaca_prompt(const std::string& instruction, const std::string& inp
       instruction, input);
 }
 
+// The rounds before an instruction, as LLaMA-Factory keeps them: [["question", "answer"], ...].
+void add_history(const dom::object& object, const std::string& origin, Json& messages) {
+  const auto history = find(object, "history");
+  if (!history || is_empty(*history)) return;
+  const auto fail = [&] {
+    return user_error("{} has a \"history\" that is no list of pairs of texts", origin);
+  };
+  dom::array rounds;
+  if (history->get(rounds)) throw fail();
+  for (const dom::element& round : rounds) {
+    dom::array pair;
+    if (round.get(pair) || pair.size() != 2) throw fail();
+    for (const std::size_t i : {0U, 1U}) {
+      std::string_view text;
+      if (pair.at(i).get(text)) throw fail();
+      messages.push_back({{"role", i == 0 ? "user" : "assistant"}, {"content", std::string(text)}});
+    }
+  }
+}
+
 bool read_alpaca(const dom::object& object, bool chat, const std::string& origin, JsonlLine& line) {
   const auto instruction = text_of(object, "instruction");
   const auto output = text_of(object, "output");
@@ -76,11 +98,12 @@ bool read_alpaca(const dom::object& object, bool chat, const std::string& origin
   const auto input_value = find(object, "input");
   const auto input = text_of(object, "input");
   if (input_value && !input) throw user_error("{} has an \"input\" that is not a string", origin);
-  refuse_key(object, "history", "write the whole conversation as {\"messages\": [...]}", origin);
   const auto system = text_of(object, "system");
   if (!chat) {
-    refuse_key(object, "system", "make conversations of these rows: data.fields.chat (--chat)",
-               origin);
+    for (const char* key : {"system", "history"}) {
+      refuse_key(object, key, "make conversations of these rows: data.fields.chat (--chat)",
+                 origin);
+    }
     line.kind = JsonlKind::kCompletion;
     line.text = alpaca_prompt(*instruction, input.value_or(""));
     line.completion = line.text.size();
@@ -90,6 +113,7 @@ bool read_alpaca(const dom::object& object, bool chat, const std::string& origin
   }
   Json messages = Json::array();
   if (system && !system->empty()) messages.push_back({{"role", "system"}, {"content", *system}});
+  add_history(object, origin, messages);
   const bool has_input = input && !input->empty();
   messages.push_back(
       {{"role", "user"}, {"content", *instruction + (has_input ? "\n\n" + *input : "")}});
@@ -100,9 +124,12 @@ bool read_alpaca(const dom::object& object, bool chat, const std::string& origin
   return true;
 }
 
+// A message of this name is a tool call of the assistant: its text is JSON.
+constexpr std::string_view kFunctionCall = "function_call";
+
 // Empty for a role that no message of a chat template has.
 std::string_view role_of_sharegpt(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kRoles = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kRoles = {
       {{"human", "user"},
        {"user", "user"},
        {"gpt", "assistant"},
@@ -111,6 +138,7 @@ std::string_view role_of_sharegpt(std::string_view name) {
        {"bard", "assistant"},
        {"assistant", "assistant"},
        {"model", "assistant"},
+       {kFunctionCall, "assistant"},
        {"system", "system"},
        {"tool", "tool"},
        {"observation", "tool"},
@@ -131,13 +159,60 @@ bool has_sharegpt_messages(const dom::element& messages) {
   return find(first, "from") && find(first, "value") && !find(first, "role");
 }
 
+namespace {
+
+// {"name": ..., "arguments": {...}}, or several of them, as calls in OpenAI's form.
+Json tool_calls(const std::string& text, const std::string& origin) {
+  constexpr int kMaxNesting = 64;
+  Json calls = nesting_depth(text) > kMaxNesting
+                   ? Json()
+                   : Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (calls.is_object()) calls = Json::array({calls});
+  Json all = Json::array();
+  const auto is_call = [](const Json& call) {
+    return call.is_object() && call.contains("name") && call["name"].is_string() &&
+           call.contains("arguments");
+  };
+  if (!calls.is_array() || calls.empty() || !std::all_of(calls.begin(), calls.end(), is_call)) {
+    throw user_error(
+        "{} has a message from \"function_call\" that is no JSON object with \"name\" and "
+        "\"arguments\"; mend it, or say that it is text: --field role=from --field content=value "
+        "--field roles=function_call=assistant (data.fields of a recipe)",
+        origin);
+  }
+  for (const Json& call : calls) {
+    Json function = {{"name", call["name"]}, {"arguments", call["arguments"]}};
+    all.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return all;
+}
+
+// Puts tool calls in the place of the texts of messages that are calls.
+std::string with_tool_calls(const std::string& messages, const std::vector<std::size_t>& calls,
+                            const std::string& origin) {
+  Json list = Json::parse(messages);
+  for (const std::size_t at : calls) {
+    Json& message = list.at(at);
+    const auto content = message.find("content");
+    message["tool_calls"] =
+        tool_calls(content->is_string() ? content->get<std::string>() : "", origin);
+    message["content"] = "";
+  }
+  return list.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
 std::string sharegpt_messages(const dom::element& messages, const std::string& origin) {
   Fields fields;
   fields.role = "from";
   fields.content = "value";
   dom::array list;
   if (messages.get(list)) throw user_error("{}: the messages must be a list", origin);
+  std::vector<std::size_t> calls;
+  std::size_t index = 0;
   for (const dom::element& each : list) {
+    const std::size_t here = index++;
     dom::object message;
     if (each.get(message)) continue;  // plain_messages names it
     const auto from = text_of(message, "from");
@@ -146,14 +221,18 @@ std::string sharegpt_messages(const dom::element& messages, const std::string& o
     if (role.empty()) {
       throw user_error(
           "{} has a message from \"{}\", and of ShareGPT's rows human, user, gpt, chatgpt, bing, "
-          "bard, model, assistant, system, tool, observation and function_response are known; say "
+          "bard, model, assistant, system, tool, observation, function_call and function_response "
+          "are "
+          "known; say "
           "what each is: --field role=from --field content=value --field roles={}=assistant "
           "(data.fields of a recipe)",
           origin, *from, *from);
     }
     if (role != *from) fields.roles.push_back(fmt::format("{}={}", *from, role));
+    if (*from == kFunctionCall) calls.push_back(here);
   }
-  return plain_messages(fields, simdjson::minify(messages), origin);
+  const std::string plain = plain_messages(fields, simdjson::minify(messages), origin);
+  return calls.empty() ? plain : with_tool_calls(plain, calls, origin);
 }
 
 bool read_foreign_row(const dom::object& object, bool chat, const std::string& origin,

@@ -9,6 +9,8 @@
 #include "atoll/base/files/text_encoding.h"
 #include "atoll/data/field_map.h"
 #include "atoll/data/jsonl/foreign_rows.h"
+#include "atoll/data/jsonl/python_json.h"
+#include "atoll/data/jsonl/row_messages.h"
 
 namespace atl::data {
 
@@ -19,8 +21,8 @@ namespace dom = simdjson::dom;
 constexpr const char* kExpected =
     "give {\"text\": ...}, {\"prompt\": ..., \"completion\": ...} or {\"messages\": [...]}";
 
-constexpr const char* kShareGptMessages =
-    "ShareGPT (from, value), as messages: human is the user, gpt the assistant";
+constexpr const char* kMessagesAndPrompt =
+    "conversations with their first question beside them: \"messages\" is read, \"prompt\" is not";
 
 enum Field : std::size_t { kText, kPrompt, kCompletion, kMessages };
 
@@ -31,12 +33,7 @@ class LineParser {
       : path_(path), number_(number), fields_(fields), values_(map) {}
 
   void parse(dom::parser& parser, std::string_view text, JsonlLine& line) {
-    dom::element root;
-    if (const auto error = parser.parse(text.data(), text.size()).get(root)) {
-      if (error == simdjson::UTF8_ERROR) fail("is not UTF-8", simdjson::error_message(error));
-      if (error != simdjson::DEPTH_ERROR) refuse_several_lines(text);
-      fail("is not JSON", simdjson::error_message(error));
-    }
+    const dom::element root = parse_json(parser, text);
     if (root.is_array() && number_ == 1) {
       fail("is not an object but a list",
            fmt::format("write one object a line: jq -c '.[]' {} >rows.jsonl", path_));
@@ -44,17 +41,41 @@ class LineParser {
     if (root.get(object_)) fail("is not an object", kExpected);
     for (const dom::key_value_pair field : object_) take(field.key, field.value);
     choose_kind(line);
-    if (variables_.empty()) return;
-    if (line.kind != JsonlKind::kMessages) {
-      fail("has \"chat_template_kwargs\" and no messages",
-           "remove them; they are for a chat template");
+    if (line.kind == JsonlKind::kMessages) line.variables = template_variables(row_, origin());
+    check_variables(line);
+    if (plain_ && (has_replacement(line.text) || has_replacement(line.variables))) {
+      fail(fmt::format("holds {} in a value that is read", plain_->first),
+           fmt::format("{}; write another value, or leave the line out", plain_->reason));
     }
-    line.variables = variables_;
   }
 
  private:
   [[noreturn]] void fail(std::string_view what, std::string_view remedy) const {
     throw user_error("{} line {} {}; {}", path_, number_, what, remedy);
+  }
+
+  // Python's json module writes and reads more than the standard allows. Such a value is no
+  // reason to refuse a line that does not use it.
+  dom::element parse_json(dom::parser& parser, std::string_view text) {
+    dom::element root;
+    auto error = parser.parse(text.data(), text.size()).get(root);
+    if (error && error != simdjson::UTF8_ERROR && error != simdjson::DEPTH_ERROR) {
+      plain_ = without_python_values(text);
+      if (plain_) error = parser.parse(plain_->text).get(root);
+    }
+    if (!error) return root;
+    if (error == simdjson::UTF8_ERROR) fail("is not UTF-8", simdjson::error_message(error));
+    if (error != simdjson::DEPTH_ERROR) refuse_several_lines(text);
+    fail("is not JSON", simdjson::error_message(error));
+  }
+
+  // Variables without a chat template would change nothing, and whoever wrote them wants a change.
+  void check_variables(const JsonlLine& line) const {
+    dom::object variables;
+    if (line.kind == JsonlKind::kMessages || !row_.kwargs) return;
+    if (!row_.kwargs->get(variables) && variables.size() == 0) return;
+    fail("has \"chat_template_kwargs\" and no messages",
+         "remove them; they are for a chat template");
   }
 
   // An object that is written over several lines, as people read it.
@@ -70,19 +91,10 @@ class LineParser {
   }
 
   void take(std::string_view key, dom::element value) {
-    if (key == "tools" || key == "functions") {
-      dom::array list;
-      const bool is_none = value.is_null() || (!value.get(list) && list.size() == 0);
-      if (is_none) return;
-      fail(fmt::format("has \"{}\", which atoll does not render", key),
-           "write them into the messages");
-    }
-    if (key == "chat_template_kwargs" && !value.is_null()) {
-      if (!value.is_object()) fail("has \"chat_template_kwargs\" that are no object", "mend it");
-      dom::object variables;
-      if (!value.get(variables) && variables.size() > 0) variables_ = simdjson::minify(value);
-      return;
-    }
+    const bool is_none = value.is_null();
+    if (key == "tools" && !is_none) row_.tools = value;
+    if (key == "functions" && !is_none) row_.functions = value;
+    if (key == "chat_template_kwargs" && !is_none) row_.kwargs = value;
     if (!values_.take(key, value)) fail(fmt::format("has \"{}\" twice", key), "remove one");
   }
 
@@ -111,10 +123,20 @@ class LineParser {
                        quoted(kPrompt), quoted(kCompletion), quoted(kMessages));
   }
 
+  // What to do about a line of several kinds: leave a key out of it.
+  std::string one_kind() const {
+    return fmt::format("keep one of {}, {} with {}, and {}: jq -c 'del(.text)' {} >rows.jsonl",
+                       quoted(kText), quoted(kPrompt), quoted(kCompletion), quoted(kMessages),
+                       path_);
+  }
+
   void choose_kind(JsonlLine& line) const {
     const bool has_text = values_.has(kText);
     const bool has_messages = values_.has(kMessages);
-    const bool pair = values_.has(kPrompt) || values_.has(kCompletion);
+    // Sets of conversations often have the first question as "prompt" too.
+    const bool is_prompt_of_messages =
+        has_messages && values_.has(kPrompt) && !values_.has(kCompletion);
+    const bool pair = (values_.has(kPrompt) || values_.has(kCompletion)) && !is_prompt_of_messages;
     const int kinds = int{has_text} + int{pair} + int{has_messages};
     if (kinds == 0 && has_usual_fields() &&
         read_foreign_row(object_, fields_.chat, origin(), line)) {
@@ -128,7 +150,7 @@ class LineParser {
                        quoted(kMessages)),
            expected());
     }
-    if (kinds > 1) fail("is of more than one kind", expected());
+    if (kinds > 1) fail("is of more than one kind", one_kind());
     if (has_text) {
       line.kind = JsonlKind::kText;
       line.text = string_at(kText);
@@ -136,6 +158,7 @@ class LineParser {
       read_pair(line);
     } else {
       read_messages(line);
+      if (is_prompt_of_messages && *line.mapping == '\0') line.mapping = kMessagesAndPrompt;
     }
   }
 
@@ -146,6 +169,15 @@ class LineParser {
     if (!values_.has(kCompletion)) {
       fail(fmt::format("has a {} and no {}", quoted(kPrompt), quoted(kCompletion)),
            has_usual_fields() ? advice_on_keys(object_) : expected());
+    }
+    const auto prompt_value = values_.value(kPrompt);
+    const auto completion_value = values_.value(kCompletion);
+    const bool has_lists = (prompt_value && prompt_value->is_array()) ||
+                           (completion_value && completion_value->is_array());
+    if (has_lists && prompt_value && completion_value) {
+      line.kind = JsonlKind::kMessages;
+      line.text = pair_conversation(*prompt_value, *completion_value, fields_, origin(), line);
+      return;
     }
     const std::string prompt = string_at(kPrompt);
     const std::string completion = string_at(kCompletion);
@@ -167,14 +199,7 @@ class LineParser {
       fail(fmt::format("has {} that are not an array", quoted(kMessages)), expected());
     }
     line.kind = JsonlKind::kMessages;
-    if (fields_.has_plain_messages() && has_sharegpt_messages(*messages)) {
-      line.text = sharegpt_messages(*messages, origin());
-      line.mapping = kShareGptMessages;
-      return;
-    }
-    line.text = simdjson::minify(*messages);
-    if (fields_.has_plain_messages()) return;
-    line.text = plain_messages(fields_, line.text, origin());
+    line.text = conversation(*messages, fields_, origin(), line);
   }
 
   const std::string& path_;
@@ -182,7 +207,8 @@ class LineParser {
   const Fields& fields_;
   FieldValues values_;
   dom::object object_;
-  std::string variables_;
+  RowVariables row_;
+  std::optional<PlainJson> plain_;  // of a line that only Python reads; object_ is made of it
 };
 
 }  // namespace

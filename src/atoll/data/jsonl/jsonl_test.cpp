@@ -133,7 +133,15 @@ TEST(Jsonl, RowsOfAlpacaAreReadAsThatIs) {
   EXPECT_THAT(error(R"({"system": "S", "instruction": "Hi", "output": "Hey"})"),
               AllOf(HasSubstr("d.jsonl line 1 has \"system\""), HasSubstr("--chat")));
   EXPECT_THAT(error(R"({"history": [["a", "b"]], "instruction": "Hi", "output": "Hey"})"),
-              HasSubstr("\"history\""));
+              AllOf(HasSubstr("\"history\""), HasSubstr("--chat")));
+  EXPECT_EQ(
+      lines_of(R"({"history": [["a", "b"]], "instruction": "Hi", "output": "Hey"})", chat)[0].text,
+      R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},)"
+      R"({"role":"user","content":"Hi"},{"role":"assistant","content":"Hey"}])");
+  EXPECT_THAT(error_of([&] {
+                lines_of(R"({"history": ["a"], "instruction": "Hi", "output": "Hey"})", chat);
+              }),
+              HasSubstr("no list of pairs"));
   EXPECT_THAT(error(R"({"input": 5, "instruction": "Hi", "output": "Hey"})"),
               HasSubstr("\"input\" that is not a string"));
 }
@@ -154,10 +162,19 @@ TEST(Jsonl, RowsOfShareGptAreReadAsThatIs) {
             R"([{"role":"user","content":"h"}])");
   EXPECT_EQ(lines(R"({"system": "s", "conversations": [{"from": "human", "value": "h"}]})")[0].text,
             R"([{"role":"system","content":"s"},{"role":"user","content":"h"}])");
-  EXPECT_THAT(error(R"({"conversations": [{"from": "human", "value": "h"},)"
-                    R"( {"from": "function_call", "value": "f"}]})"),
-              AllOf(HasSubstr("d.jsonl line 1 has a message from \"function_call\""),
-                    HasSubstr("--field roles=function_call=assistant")));
+  const auto turn = [](const char* from, const char* value) {
+    return fmt::format(R"({{"conversations": [{{"from": "human", "value": "h"}}, )"
+                       R"({{"from": "{}", "value": "{}"}}]}})",
+                       from, value);
+  };
+  EXPECT_EQ(lines(turn("function_call", R"({\"name\": \"f\", \"arguments\": {\"x\": 1}})"))[0].text,
+            R"([{"role":"user","content":"h"},{"role":"assistant","content":"","tool_calls":)"
+            R"([{"type":"function","function":{"name":"f","arguments":{"x":1}}}]}])");
+  for (const char* from : {"function_call", "narrator"}) {
+    EXPECT_THAT(error(turn(from, "f")),
+                AllOf(HasSubstr(fmt::format("d.jsonl line 1 has a message from \"{}\"", from)),
+                      HasSubstr(fmt::format("--field roles={}=assistant", from))));
+  }
 }
 
 TEST(Jsonl, NamesTheKeysOfRowsThatItDoesNotKnow) {
@@ -179,8 +196,81 @@ TEST(Jsonl, VariablesOfATemplateComeWithTheirMessages) {
   EXPECT_THAT(error(R"({"messages": [], "chat_template_kwargs": [1]})"), HasSubstr("no object"));
   EXPECT_THAT(error(R"({"text": "a", "chat_template_kwargs": {"a": 1}})"),
               HasSubstr("and no messages"));
-  EXPECT_THAT(error(R"({"messages": [], "functions": [{"name": "f"}]})"),
-              HasSubstr("has \"functions\", which atoll does not render"));
+}
+
+TEST(Jsonl, ToolsGoToTheTemplate) {
+  const auto variables = [](std::string_view beside) {
+    return lines(fmt::format("{{\"messages\": [], {}}}", beside))[0].variables;
+  };
+  const std::string tools = R"({"tools":[{"name":"f"}]})";
+  EXPECT_EQ(variables(R"("tools": [{"name": "f"}])"), tools);
+  EXPECT_EQ(variables(R"("tools": "[{\"name\": \"f\"}]")"), tools);
+  EXPECT_EQ(variables(R"("tools": ["{\"name\": \"f\"}"])"), tools);
+  EXPECT_EQ(variables(R"("functions": [{"name": "f"}])"),
+            R"({"tools":[{"type":"function","function":{"name":"f"}}]})");
+  EXPECT_EQ(variables(R"("functions": [{"type": "function", "function": {"name": "f"}}])"),
+            R"({"tools":[{"type":"function","function":{"name":"f"}}]})");
+  EXPECT_EQ(variables(R"("chat_template_kwargs": {"b": 1}, "tools": [{"name": "f"}])"),
+            R"({"b":1,"tools":[{"name":"f"}]})");
+  for (const char* none : {R"("tools": "")", R"("tools": " ")", R"("tools": "[]")",
+                           R"("tools": "null")", R"("functions": [])"}) {
+    EXPECT_EQ(variables(none), "") << none;
+  }
+  const auto refusal = [](std::string_view beside) {
+    return error(fmt::format("{{\"messages\": [], {}}}", beside));
+  };
+  EXPECT_THAT(refusal(R"("tools": [1])"), HasSubstr("hold something else than an object"));
+  EXPECT_THAT(refusal(R"("tools": {"name": "f"})"), HasSubstr("d.jsonl line 1 has \"tools\""));
+  EXPECT_THAT(refusal(R"("tools": "f of x")"), HasSubstr("are text and no JSON"));
+  EXPECT_THAT(refusal(R"("tools": ["f"])"), HasSubstr("a text that is no JSON"));
+  EXPECT_THAT(refusal(R"("tools": [{"a": 1}], "functions": [{"a": 1}])"), HasSubstr("remove one"));
+  EXPECT_THAT(refusal(R"("tools": [{}], "chat_template_kwargs": {"tools": []})"),
+              HasSubstr("twice"));
+  // A text is what it is, whatever stands beside it.
+  EXPECT_EQ(lines(R"({"text": "a", "tools": [{"name": "f"}]})")[0].text, "a");
+}
+
+TEST(Jsonl, ConversationsMayHaveTheirFirstQuestionBesideThem) {
+  const auto all = lines(R"({"prompt": "hi", "messages": [{"role": "user", "content": "hi"}]})");
+  EXPECT_EQ(all[0].text, R"([{"role":"user","content":"hi"}])");
+  EXPECT_THAT(all[0].mapping, HasSubstr("\"prompt\" is not"));
+  EXPECT_THAT(error(R"({"prompt": "a", "completion": "b", "messages": []})"),
+              AllOf(HasSubstr("more than one kind"), HasSubstr("del(.")));
+}
+
+TEST(Jsonl, PromptAndCompletionMayBeMessages) {
+  const auto all = lines(
+      R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},)"
+      R"( {"role": "user", "content": "c"}], "completion": [{"role": "assistant",)"
+      R"( "content": "d"}], "tools": [{"name": "f"}]})");
+  EXPECT_EQ(all[0].kind, JsonlKind::kMessages);
+  EXPECT_EQ(all[0].text, R"([{"role":"user","content":"a"},)"
+                         R"({"role":"assistant","content":"b","train":false},)"
+                         R"({"role":"user","content":"c"},{"role":"assistant","content":"d"}])");
+  EXPECT_EQ(all[0].variables, R"({"tools":[{"name":"f"}]})");
+  EXPECT_EQ(lines(R"({"prompt": [{"from": "human", "value": "a"}], "completion": "d"})")[0].text,
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"d"}])");
+  EXPECT_THAT(error(R"({"prompt": [{"role": "user", "content": "a"}], "completion": 5})"),
+              HasSubstr("a completion that is neither a text nor a list"));
+}
+
+TEST(Jsonl, UnusedKeysMayHoldWhatOnlyPythonReads) {
+  for (const char* odd :
+       {"NaN", "Infinity", "-Infinity", "123456789012345678901234567890", "-9223372036854775809",
+        "1e999", R"("\ud83d")", R"(["\udc00 \ud83d\ude00", {"\ud800": NaN}])"}) {
+    const auto all =
+        lines(fmt::format(R"({{"odd": {}, "text": "a \ud83d\ude00 1e999 NaN"}})", odd));
+    ASSERT_EQ(all.size(), 1U) << odd;
+    EXPECT_EQ(all[0].text, "a \xF0\x9F\x98\x80 1e999 NaN") << odd;
+  }
+  EXPECT_THAT(error(R"({"text": "a\ud83d"})"),
+              AllOf(HasSubstr("d.jsonl line 1 holds \\ud83d"), HasSubstr("surrogate pair")));
+  EXPECT_THAT(error(R"({"messages": [{"role": "user", "content": "a", "n": NaN}]})"),
+              HasSubstr("holds NaN"));
+  EXPECT_THAT(error(R"({"messages": [], "tools": [{"default": 123456789012345678901}]})"),
+              HasSubstr("more than 64 bits"));
+  EXPECT_THAT(error(R"({"odd": nan, "text": "a"})"), HasSubstr("is not JSON"));
+  EXPECT_THAT(error(R"({"odd": NaN, "text": "a")"), HasSubstr("is not JSON"));
 }
 
 TEST(Fields, ThatAreMalformedAreNamed) {
@@ -207,7 +297,6 @@ TEST(Jsonl, NamesFileAndLineOfWhatIsWrong) {
   EXPECT_THAT(error(good + "{\"text\": }"), HasSubstr("d.jsonl line 2 is not JSON"));
   EXPECT_THAT(error("{\"text\": \"a\"} {}"), HasSubstr("line 1 is not JSON"));
   EXPECT_THAT(error("{\"text\": \"\xFF\"}"), HasSubstr("line 1 is not UTF-8"));
-  EXPECT_THAT(error("{\"text\": \"\\ud800\"}"), HasSubstr("line 1 is not"));
   EXPECT_THAT(error("[1]"), AllOf(HasSubstr("is not an object"), HasSubstr("jq -c '.[]'")));
   EXPECT_THAT(error("{\n  \"text\": \"a\"\n}"),
               AllOf(HasSubstr("line 1 is not JSON by itself"), HasSubstr("jq -c . d.jsonl")));
@@ -219,7 +308,6 @@ TEST(Jsonl, NamesFileAndLineOfWhatIsWrong) {
   EXPECT_THAT(error("{\"messages\": {}}"), HasSubstr("not an array"));
   EXPECT_THAT(error("{\"text\": \"a\", \"messages\": []}"), HasSubstr("more than one kind"));
   EXPECT_THAT(error("{\"text\": \"a\", \"text\": \"b\"}"), HasSubstr("\"text\" twice"));
-  EXPECT_THAT(error("{\"messages\": [], \"tools\": [1]}"), HasSubstr("\"tools\""));
   EXPECT_THAT(error("{\"text\": null}"), HasSubstr("has neither"));
   const std::string deep(100000, '[');
   EXPECT_THAT(error("{\"messages\": " + deep), HasSubstr("line 1 is not JSON"));
