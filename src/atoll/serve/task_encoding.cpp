@@ -41,7 +41,8 @@ EncodedItem TaskEncoder::encode_item(const TaskItem& item) {
     ATOLL_CHECK(chat_.has_value());
     std::vector<ChatMessage> messages = item.messages;
     if (messages.empty()) messages.push_back({"user", item.prompt, ""});
-    encoded.prompt = chat_->render(messages, {.add_generation_prompt = true});
+    encoded.prompt = chat_->render(
+        messages, {.add_generation_prompt = true, .variables = item.variables, .now = {}});
   } else {
     encoded.prompt = item.prompt;
   }

@@ -50,12 +50,12 @@ double Accuracy::standard_error() const {
 std::string to_json(const TaskItem& item, const EncodedItem& encoded, const ChoiceScores& scores) {
   Json json = header(item, encoded, "multiple_choice");
   json["output"] = item.choices[scores.best];
-  json["output_norm"] = item.choices[scores.best_per_byte];
+  json["output_norm"] = item.choices[scores.best_per_character];
   json["expected"] = item.choices[item.answer];
   json["correct"] = scores.best == item.answer;
-  json["correct_norm"] = scores.best_per_byte == item.answer;
+  json["correct_norm"] = scores.best_per_character == item.answer;
   json["scores"] = scores.log_likelihoods;
-  json["scores_norm"] = scores.per_byte;
+  json["scores_norm"] = scores.per_character;
   return to_line(json);
 }
 

@@ -52,9 +52,13 @@ void AnswerOptions::validate() const {
   }
 }
 
-std::size_t scored_bytes(std::string_view choice) {
+std::size_t scored_characters(std::string_view choice) {
   const std::size_t begin = text::leading_white_space(choice);
-  return begin == choice.size() ? choice.size() : choice.size() - begin;
+  const std::string_view counted = begin == choice.size() ? choice : choice.substr(begin);
+  constexpr unsigned char kMask = 0xC0, kContinuation = 0x80;
+  return static_cast<std::size_t>(std::count_if(counted.begin(), counted.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & kMask) != kContinuation;
+  }));
 }
 
 TaskRunner::TaskRunner(InferenceEngine& engine, const Tokenizer& tokenizer,
@@ -99,10 +103,10 @@ std::optional<ChoiceScores> TaskRunner::score(const TaskItem& item, const Encode
     double sum = 0;
     for (const double log_probability : engine_.score(tokens)) sum += log_probability;
     scores.log_likelihoods.push_back(sum);
-    scores.per_byte.push_back(sum / static_cast<double>(scored_bytes(item.choices[i])));
+    scores.per_character.push_back(sum / static_cast<double>(scored_characters(item.choices[i])));
   }
   scores.best = first_largest(scores.log_likelihoods);
-  scores.best_per_byte = first_largest(scores.per_byte);
+  scores.best_per_character = first_largest(scores.per_character);
   return scores;
 }
 

@@ -33,9 +33,9 @@ struct AnswerOptions {
 /// Choices' scores: the log-probability of all their tokens, given the prompt, in nats.
 struct ChoiceScores {
   std::vector<double> log_likelihoods;
-  std::vector<double> per_byte;  ///< the same over scored_bytes() of the choice
+  std::vector<double> per_character;  ///< the same over scored_characters() of the choice
   std::size_t best = 0;          ///< the most likely choice, of equal ones the first
-  std::size_t best_per_byte = 0;
+  std::size_t best_per_character = 0;
 };
 
 /// What ended a generated answer.
@@ -49,9 +49,10 @@ struct GeneratedAnswer {
   AnswerEnd end = AnswerEnd::kMaxNewTokens;
 };
 
-/// The bytes of a choice that its score is divided by: those after the white space it begins with,
-/// so that "Answer: " + "four" and "Answer:" + " four" are the same question.
-std::size_t scored_bytes(std::string_view choice);
+/// The characters (Unicode code points) of a choice that its score is divided by, as
+/// lm-evaluation-harness counts them for acc_norm: those after the white space it begins with, so
+/// that "Answer: " + "four" and "Answer:" + " four" are the same question.
+std::size_t scored_characters(std::string_view choice);
 
 /// Answers items with one engine. A beginning that an item shares with the one before (the examples
 /// of a few-shot prompt) is not computed again; no bit of any score depends on that, nor on the

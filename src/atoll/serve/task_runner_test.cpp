@@ -163,19 +163,19 @@ TEST(TaskRunner, TheBestByByteIsNotTheBestBySum) {
   const Question question = choosing("the sea", {" abcdefghijklmnop", " q", " q"});
   const ChoiceScores scores = *runner.score(question.item, question.encoded);
   EXPECT_EQ(scores.best, 1U) << "of equal ones the first";
-  EXPECT_DOUBLE_EQ(scores.per_byte[0], scores.log_likelihoods[0] / 16);
-  EXPECT_DOUBLE_EQ(scores.per_byte[1], scores.log_likelihoods[1]);
-  EXPECT_EQ(scores.best_per_byte, static_cast<std::size_t>(std::max_element(scores.per_byte.begin(),
-                                                                            scores.per_byte.end()) -
-                                                           scores.per_byte.begin()));
-  EXPECT_EQ(scores.best_per_byte, 0U);
+  EXPECT_DOUBLE_EQ(scores.per_character[0], scores.log_likelihoods[0] / 16);
+  EXPECT_DOUBLE_EQ(scores.per_character[1], scores.log_likelihoods[1]);
+  EXPECT_EQ(scores.best_per_character, static_cast<std::size_t>(std::max_element(scores.per_character.begin(),
+                                                                            scores.per_character.end()) -
+                                                           scores.per_character.begin()));
+  EXPECT_EQ(scores.best_per_character, 0U);
 }
 
 TEST(TaskRunner, BytesOfAChoiceLeaveOutTheSpaceBeforeIt) {
-  EXPECT_EQ(scored_bytes(" four"), 4U);
-  EXPECT_EQ(scored_bytes("four "), 5U);
-  EXPECT_EQ(scored_bytes(" \xC3\xA9t\xC3\xA9"), 5U);
-  EXPECT_EQ(scored_bytes("\n"), 1U) << "nothing else to count";
+  EXPECT_EQ(scored_characters(" four"), 4U);
+  EXPECT_EQ(scored_characters("four "), 5U);
+  EXPECT_EQ(scored_characters(" \xC3\xA9t\xC3\xA9"), 3U);
+  EXPECT_EQ(scored_characters("\n"), 1U) << "nothing else to count";
 }
 
 // What the model writes after a prompt, 40 characters of it.
@@ -337,8 +337,8 @@ TEST(TaskResults, AreLinesOfJson) {
   encoded.prompt = "p";
   ChoiceScores scores;
   scores.log_likelihoods = {-1.5, -2};
-  scores.per_byte = {-1.5, -0.5};
-  scores.best_per_byte = 1;
+  scores.per_character = {-1.5, -0.5};
+  scores.best_per_character = 1;
   EXPECT_EQ(to_json(item, encoded, scores),
             R"({"line":3,"type":"multiple_choice","prompt":"p","output":" a",)"
             R"("output_norm":" \"b\"\n","expected":" \"b\"\n","correct":false,)"

@@ -106,7 +106,8 @@ TEST(Task, MissingDoubleAndContradictoryFieldsAreNamed) {
   EXPECT_THAT(refusal("{\"messages\": [], \"answer\": \"a\"}"), HasSubstr("no message"));
   EXPECT_THAT(refusal("{\"messages\": [{\"content\": \"x\"}], \"answer\": \"a\"}"),
               AllOf(HasSubstr("line 1"), HasSubstr("role")));
-  EXPECT_THAT(refusal("{\"prompt\": \"p\", \"answer\": \"a\", \"tools\": [{}]}"),
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "x"}], "answer": "a",)"
+                      R"( "tools": [1]})"),
               HasSubstr("\"tools\""));
 }
 
@@ -151,6 +152,42 @@ TEST(Task, AnErrorShowsNoMoreThanTheBeginningOfAnAnswer) {
               std::string(5000, 'x') + "\"}");
   EXPECT_THAT(message, HasSubstr("xxxx"));
   EXPECT_LT(message.size(), 200U);
+}
+
+TEST(Task, ReadsAnswersAsPublishedTasksHaveThem) {
+  const auto answer_of = [](const std::string& rest) {
+    return read_task("{\"prompt\": \"p\", \"choices\": " + rest + "}", "quiz.jsonl")[0].answer;
+  };
+  const std::string arc = R"({"text": ["2", "A", "x"], "label": ["A", "B", "3"]}, "answer": )";
+  EXPECT_EQ(answer_of(arc + "\"A\""), 0U) << "a label before a text";
+  EXPECT_EQ(answer_of(arc + "\"3\""), 2U);
+  EXPECT_EQ(answer_of(arc + "\"x\""), 2U);
+  EXPECT_EQ(answer_of(arc + "1"), 1U);
+  EXPECT_EQ(answer_of(R"(["a", "b", "c"], "answer": "2")"), 2U);
+  EXPECT_EQ(answer_of(R"(["a", "b", "c"], "answer": "C")"), 2U);
+  EXPECT_EQ(answer_of(R"(["1", "2", "0"], "answer": "1")"), 0U) << "a text before an index";
+  EXPECT_THAT(refusal(R"({"prompt": "p", "choices": ["a", "b"], "answer": "C"})"),
+              HasSubstr("none of its choices"));
+  EXPECT_THAT(refusal(R"({"prompt": "p", "choices": ["a", "b"], "answer": "2"})"),
+              HasSubstr("none of its choices"));
+  EXPECT_THAT(refusal("{\"prompt\": \"p\", \"choices\": " + arc + "\"0\"}"),
+              HasSubstr("none of its choices"));
+  EXPECT_THAT(refusal(R"({"prompt": "p", "choices": {"text": ["a", "b"], "label": ["A"]},)"
+                      R"( "answer": "A"})"),
+              HasSubstr("as long a list"));
+}
+
+TEST(Task, WhatATemplateIsGivenComesWithTheMessages) {
+  const auto item = read_task(
+      R"({"messages": [{"role": "user", "content": "Hi"}], "answer": "a", "odd": NaN,)"
+      R"( "tools": [{"name": "f"}], "chat_template_kwargs": {"b": 1}})",
+      "quiz.jsonl")[0];
+  EXPECT_EQ(item.variables, R"({"b":1,"tools":[{"name":"f"}]})");
+  EXPECT_THAT(read_task(R"({"prompt": [{"role": "user", "content": "Hi"}], "answer": "a"})",
+                        "quiz.jsonl")[0]
+                  .messages,
+              ElementsAre(ChatMessage{"user", "Hi", ""}));
+  EXPECT_THAT(refusal(R"({"prompt": "a\ud800", "answer": "a"})"), HasSubstr("surrogate"));
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ std::optional<std::string> answer(serve::TaskRunner& runner, const serve::TaskIt
     const auto scores = runner.score(item, encoded);
     if (!scores) return std::nullopt;
     totals.acc.add(scores->best == item.answer);
-    totals.acc_norm.add(scores->best_per_byte == item.answer);
+    totals.acc_norm.add(scores->best_per_character == item.answer);
     return serve::to_json(item, encoded, *scores);
   }
   const auto made = runner.generate(item, encoded);
