@@ -23,8 +23,8 @@ class AddedTokenFinder {
   void add(const AddedToken& token);
   bool empty() const { return nodes_.size() == 1; }
 
-  /// The first occurrence that begins at or after `start`; special tokens are passed over when
-  /// `parse_special` is false.
+  /// The first occurrence that begins at or after `start`; passed over are special tokens when
+  /// `parse_special` is false, and a single_word token that stands in a word.
   std::optional<Match> find(std::string_view text, std::size_t start, bool parse_special) const;
 
  private:
