@@ -403,6 +403,19 @@ TEST(TokenizerJson, WhatOneOfTwoLibrariesReadsIsNamed) {
   }
 }
 
+TEST(TokenizerJson, ALfsPointerIsNamed) {
+  for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
+    try {
+      Tokenizer::from_bytes("version https://git-lfs.github.com/spec/v1\noid sha256:1\n", file,
+                            "t");
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUser);
+      EXPECT_THAT(error.what(), testing::HasSubstr("t is a Git LFS pointer"));
+    }
+  }
+}
+
 TEST(TokenizerJson, RefusesATemplateWithAnIdThatTheVocabularyLacks) {
   const Json piece = {{"SpecialToken", {{"id", "x"}, {"type_id", 0}}}};
   const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
