@@ -10,7 +10,8 @@ The reference is Hugging Face's `tokenizers` library:
 For each of kinds() it trains a small tokenizer of the shape that well-known models have, and hashes
 the ids, and the text that they decode to, of 5,000 awkward strings in blocks of 50. byte.json and
 char.json are not trained: they are what make_byte_tokenizer and make_char_tokenizer make (of
-training.txt), copied here. training.txt is 12,000 characters of the King James Bible and, so that
+training.txt), copied here. Names of kinds behind the directory make only those anew: training with an
+alphabet of limited size breaks ties by chance. training.txt is 12,000 characters of the King James Bible and, so that
 merges show how strings are cut, awkward strings.
 
 SentencePiece needs no fixture: sentence_piece_test.cpp trains models with that library and compares
@@ -66,6 +67,40 @@ def from_sentence_piece(strip, **options):
             "bos": "<s>", **options}
 
 
+def added(content, index, **flags):
+    """An entry of added_tokens, as a file has it."""
+    return {"id": index, "content": content, "single_word": False, "lstrip": False,
+            "rstrip": False, "normalized": False, "special": False, **flags}
+
+
+def old_metaspace(part):
+    """As versions before 0.15 wrote it."""
+    del part["prepend_scheme"], part["split"]
+    part.update(str_rep=SPACE, add_prefix_space=True)
+
+
+def as_roberta(data):
+    """What the library reads and does not write: tokens that are there twice, and old fields."""
+    data["truncation"] = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst",
+                          "stride": 0}
+    data["padding"] = {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None,
+                       "pad_id": 1, "pad_type_id": 0, "pad_token": "<pad>"}
+    vocab = data["model"]["vocab"]
+    size = len(vocab)
+    # "the" has its id in the vocabulary; the two entries of "of" make one token, and "to" is the next.
+    data["added_tokens"] += [
+        added("the", 7, single_word=True), added("of", size, special=True),
+        added("of", size + 5, lstrip=True, single_word=True), added("", 3),
+        added("to", size + 9, single_word=True, rstrip=True), added("\u0436", 0, single_word=True)]
+    data["normalizer"] = {"type": "Sequence", "normalizers": [], "novel": None}
+
+
+def as_old(data):
+    old_metaspace(data["pre_tokenizer"])
+    old_metaspace(data["decoder"])
+    data["model"].update(dropout=None, novel=False)
+
+
 def kinds():
     """Name -> what a tokenizer of that kind is made of."""
     return {
@@ -106,6 +141,13 @@ def kinds():
             "specials": ["<unk>"], "model": {"unk_token": "<unk>"}, "normalizer": normalizers.NFD(),
             "pre_tokenizer": pre_tokenizers.Metaspace(prepend_scheme="never", split=True),
             "decoder": decoders.Metaspace(prepend_scheme="never")},
+        "roberta": byte_level(
+            regex=True, specials=["<s>", "<pad>", "</s>"], edit=as_roberta,
+            post_processor=processors.RobertaProcessing(("</s>", 2), ("<s>", 0))),
+        "old_metaspace": {
+            "specials": ["<unk>"], "model": {"fuse_unk": True, "unk_token": "<unk>"},
+            "pre_tokenizer": pre_tokenizers.Metaspace(), "decoder": decoders.Metaspace(),
+            "edit": as_old},
     }
 
 
@@ -147,6 +189,16 @@ def train(kind, text):
     return tokenizer
 
 
+def text_of(kind, text):
+    """The file of a kind."""
+    written = train(kind, text).to_str(pretty=False)
+    if "edit" not in kinds()[kind]:
+        return written
+    data = json.loads(written)
+    kinds()[kind]["edit"](data)
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
 def hashes(tokenizer, strings):
     """Of the ids of the strings, and of what they decode to."""
     ids = [tokenizer.encode(s).ids for s in strings]
@@ -155,19 +207,25 @@ def hashes(tokenizer, strings):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
     directory = Path(sys.argv[1])
+    wanted = sys.argv[2:] or [*kinds(), "byte", "char"]
     training = (directory / "training.txt").read_bytes().decode()
     strings = [lossy(s) for s in awkward_strings(NUM_STRINGS, SEED)]
-    result = {}
-    for kind in [*kinds(), "byte", "char"]:
+    hashes_file = directory / "hashes.json"
+    result = json.loads(hashes_file.read_text()) if hashes_file.exists() else {}
+    for kind in wanted:
         path = directory / f"{kind}.json"
         if kind in kinds():
-            path.write_text(train(kind, training).to_str(pretty=False) + "\n")
-        result[kind] = hashes(Tokenizer.from_file(str(path)), strings)
+            path.write_text(text_of(kind, training) + "\n")
+        tokenizer = Tokenizer.from_file(str(path))
+        # As transformers has them, unless it is told otherwise.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        result[kind] = hashes(tokenizer, strings)
     lines = [f"{json.dumps(kind)}: {json.dumps(value)}" for kind, value in result.items()]
-    (directory / "hashes.json").write_text("{" + ",\n".join(lines) + "}\n")
+    hashes_file.write_text("{" + ",\n".join(lines) + "}\n")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,36 @@
 
 #include <algorithm>
 
+#include "atoll/text/unicode_classes.h"
 #include "atoll/text/utf8.h"
 
 namespace atl::text {
+
+namespace {
+
+// Whether a word character ends at byte `at` of a text, or begins there. Bytes that are not UTF-8
+// are no characters.
+bool word_before(std::string_view text, std::size_t at) {
+  std::size_t begin = at;
+  while (begin > 0 && at - begin < 4) {
+    const auto byte = static_cast<unsigned char>(text[--begin]);
+    if ((byte & 0xC0) != 0x80) break;
+  }
+  const std::string_view last = text.substr(begin, at - begin);
+  if (last.empty()) return false;
+  const Utf8Step step = utf8_step(last);
+  return step.kind == Utf8Kind::kValid && step.size == last.size() &&
+         is_of_class(decode_utf8(last), CharClass::kWord);
+}
+
+bool word_after(std::string_view text, std::size_t at) {
+  if (at == text.size()) return false;
+  const Utf8Step step = utf8_step(text.substr(at));
+  return step.kind == Utf8Kind::kValid &&
+         is_of_class(decode_utf8(text.substr(at, step.size)), CharClass::kWord);
+}
+
+}  // namespace
 
 void AddedTokenFinder::add(const AddedToken& token) {
   std::int32_t node = 0;
@@ -50,8 +77,9 @@ std::optional<AddedTokenFinder::Match> AddedTokenFinder::find(std::string_view t
     if (index < 0) continue;
     const AddedToken& token = tokens_[index];
     std::size_t end = at + token.content.size();
+    const bool in_word = token.single_word && (word_before(text, at) || word_after(text, end));
     const bool is_literal = std::binary_search(literal.begin(), literal.end(), offset + at);
-    if (token.special && (!parse_special || is_literal)) {
+    if (in_word || (token.special && (!parse_special || is_literal))) {
       at = end - 1;
       continue;
     }

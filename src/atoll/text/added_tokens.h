@@ -24,10 +24,9 @@ class AddedTokenFinder {
   void add(const AddedToken& token);
   bool empty() const { return nodes_.size() == 1; }
 
-  /// The first occurrence that begins at or after `start`; special tokens are passed over when
-  /// `parse_special` is false.
-  /// They are also passed over at the bytes of `literal`, counted from `offset` bytes before
-  /// `text`.
+  /// The first occurrence that begins at or after `start`. Passed over are special tokens when
+  /// `parse_special` is false, those at the bytes of `literal`, counted from `offset` bytes before
+  /// `text`, and a single_word token that stands in a word.
   std::optional<Match> find(std::string_view text, std::size_t start, bool parse_special,
                             std::span<const std::size_t> literal = {},
                             std::size_t offset = 0) const;

@@ -54,9 +54,6 @@ Decoder::Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view o
     const auto known = ids_.find(token.content);
     if (!known) {
       add(token.content, token.id, token.content, origin);
-    } else if (*known != token.id) {
-      throw damaged_error("{}: added_tokens gives \"{}\" the id {}, model.vocab the id {}", origin,
-                          token.content, token.id, *known);
     }
     tokens_[token.id].bytes = token_text(token.content, false, rules_);
     tokens_[token.id].special = token.special;

@@ -18,8 +18,8 @@ namespace atl::text {
 /// it can, so an added "é" does not decode to "é" there; ids are not concerned.)
 class Decoder {
  public:
-  /// `vocab` has the tokens of the spec's model. Throws Error(kDamaged), naming `origin`, for ids
-  /// that are negative, huge or used twice.
+  /// `vocab` has the tokens of the spec's model, as settle_token_ids() gives both. Throws
+  /// Error(kDamaged), naming `origin`, for ids that are negative, huge or used twice.
   Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view origin);
   /// As the other, for pieces that occur twice.
   Decoder(const SentencePieceSpec& spec, std::string_view origin);

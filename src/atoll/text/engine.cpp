@@ -52,35 +52,24 @@ std::optional<std::int32_t> end_of_text_by_name(const std::vector<AddedToken>& t
   return std::nullopt;
 }
 
-TokenIndex index_of(const BpeSpec& model, std::string_view origin) {
-  std::size_t bytes = 0;
-  for (const auto& [token, id] : model.vocab) bytes += token.size();
-  TokenIndex index;
-  index.reserve(model.vocab.size(), bytes);
-  for (const auto& [token, id] : model.vocab) {
-    if (index.add(token, id)) continue;
-    throw damaged_error("{}: model.vocab: \"{}\" is there twice", origin, token);
-  }
-  return index;
-}
-
 }  // namespace
 
-Engine::Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
+Engine::Engine(TokenizerSpec spec, std::string json, const TextFrame& frame,
                std::string_view origin)
-    : Engine(spec, std::move(json), frame, origin, index_of(spec.model, origin)) {}
+    : Engine(settle_token_ids(std::move(spec), origin), std::move(json), frame, origin) {}
 
-Engine::Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
-               std::string_view origin, const TokenIndex& vocab)
+Engine::Engine(const SettledSpec& settled, std::string json, const TextFrame& frame,
+               std::string_view origin)
     : file{"tokenizer.json", std::move(json)},
-      decoder(spec, vocab, origin),
+      decoder(settled.spec, settled.vocab, origin),
       end_of_text(stated_end_of_text(decoder, frame)),
-      prefix_ids(spec.prefix_ids),
-      suffix_ids(spec.suffix_ids),
-      normalizer_(std::in_place, spec.normalizers, origin),
-      pre_tokenizer_(std::in_place, spec.pre_tokenizer, origin),
-      model_(std::in_place, spec.model, vocab, origin) {
-  if (!end_of_text) end_of_text = end_of_text_by_name(spec.added_tokens);
+      prefix_ids(settled.spec.prefix_ids),
+      suffix_ids(settled.spec.suffix_ids),
+      normalizer_(std::in_place, settled.spec.normalizers, origin),
+      pre_tokenizer_(std::in_place, settled.spec.pre_tokenizer, origin),
+      model_(std::in_place, settled.spec.model, settled.vocab, origin) {
+  const std::vector<AddedToken>& added_tokens = settled.spec.added_tokens;
+  if (!end_of_text) end_of_text = end_of_text_by_name(added_tokens);
   for (const auto* ids : {&prefix_ids, &suffix_ids}) {
     for (const std::int32_t id : *ids) {
       if (!decoder.exists(id)) {
@@ -89,7 +78,7 @@ Engine::Engine(const TokenizerSpec& spec, std::string json, const TextFrame& fra
     }
   }
   RegexMatcher matcher;
-  for (AddedToken token : spec.added_tokens) {
+  for (AddedToken token : added_tokens) {
     if (token.normalized) {
       std::string buffer;
       token.content = std::string(normalizer_->apply(token.content, matcher, buffer));

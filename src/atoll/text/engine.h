@@ -16,7 +16,7 @@
 #include "atoll/text/pre_tokenizer.h"
 #include "atoll/text/regex/regex.h"
 #include "atoll/text/sentence_piece/sentence_piece.h"
-#include "atoll/text/token_index.h"
+#include "atoll/text/token_ids.h"
 #include "atoll/text/tokenizer_config.h"
 #include "atoll/text/word_cache.h"
 
@@ -44,8 +44,7 @@ struct TokenizerFile {
 /// The immutable engine behind a Tokenizer.
 struct Engine {
   /// Throw as Tokenizer::load.
-  Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
-         std::string_view origin);
+  Engine(TokenizerSpec spec, std::string json, const TextFrame& frame, std::string_view origin);
   Engine(const SentencePieceSpec& spec, std::string model, const TextFrame& frame,
          std::string_view origin);
 
@@ -65,8 +64,8 @@ struct Engine {
   std::vector<std::int32_t> suffix_ids;  // and after it
 
  private:
-  Engine(const TokenizerSpec& spec, std::string json, const TextFrame& frame,
-         std::string_view origin, const TokenIndex& vocab);
+  Engine(const SettledSpec& settled, std::string json, const TextFrame& frame,
+         std::string_view origin);
   void take_recorded(const TextFrame& frame);
   // `raw`, which begins at byte `offset` of the text, is `piece` before normalization.
   void encode_normalized(std::string_view raw, std::size_t offset, std::string_view piece,

@@ -102,7 +102,7 @@ TEST_P(HuggingFace, DecodingGivesBackWhatEncodingTook) {
 INSTANTIATE_TEST_SUITE_P(All, HuggingFace,
                          testing::Values("gpt2", "llama3", "qwen2", "smollm2", "tekken", "splits",
                                          "llama2", "mistral", "gemma", "metaspace", "unk_each",
-                                         "byte", "char"),
+                                         "byte", "char", "roberta", "old_metaspace"),
                          [](const auto& info) { return info.param; });
 
 // Vocabularies converted from SentencePiece keep every byte, but U+2581 becomes a space, and of a

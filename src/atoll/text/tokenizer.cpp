@@ -30,8 +30,8 @@ std::shared_ptr<const text::Engine> sentence_piece(std::string_view content,
 
 std::shared_ptr<const text::Engine> byte_pairs(std::string json, const text::TextFrame& frame,
                                                std::string_view origin) {
-  const text::TokenizerSpec spec = text::parse_tokenizer_json(json, origin);
-  return std::make_shared<const text::Engine>(spec, std::move(json), frame, origin);
+  text::TokenizerSpec spec = text::parse_tokenizer_json(json, origin);
+  return std::make_shared<const text::Engine>(std::move(spec), std::move(json), frame, origin);
 }
 
 // Files of tokenizers that transformers turns into a tokenizer.json.

@@ -27,6 +27,7 @@ struct AddedToken {
   bool rstrip = false;      ///< Takes the white space after it along.
   bool normalized = false;  ///< Is looked for after normalization, not before.
   bool special = false;
+  bool single_word = false;  ///< Not where a word character stands before or after it.
 };
 
 /// Where a piece of text stands that a normalizer and a pre-tokenizer are given.
@@ -108,7 +109,7 @@ struct TokenizerSpec {
   std::vector<AddedToken> added_tokens;
   std::vector<NormalizerStep> normalizers;
   std::vector<PreTokenizerStep> pre_tokenizer;
-  std::vector<std::int32_t> prefix_ids;  ///< What TemplateProcessing puts before a text.
+  std::vector<std::int32_t> prefix_ids;  ///< What the post-processor puts before a text.
   std::vector<std::int32_t> suffix_ids;  ///< And after it.
   BpeSpec model;
   DecoderSpec decoder;

@@ -193,6 +193,17 @@ TEST(Gguf, CountsAndLengthsThatLieAreRefusedByName) {
               HasSubstr("\"line?break\""));
 }
 
+TEST(Gguf, ALfsPointerIsNamed) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:1\n";
+  try {
+    parse_gguf(std::as_bytes(std::span(pointer)), "m.gguf");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    EXPECT_THAT(error.what(), HasSubstr("m.gguf is a Git LFS pointer"));
+  }
+}
+
 TEST(Gguf, TensorsThatLieAreRefusedByName) {
   const auto with = [](std::vector<std::uint64_t> dims, std::uint32_t type, std::uint64_t offset) {
     return refusal(Forged(1, 0).tensor("w", std::move(dims), type, offset).data(64).bytes());

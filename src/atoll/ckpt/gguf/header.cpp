@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 
+#include "atoll/base/files/lfs_pointer.h"
 #include "atoll/ckpt/gguf/gguf.h"
 
 namespace atl::ckpt {
@@ -285,6 +286,7 @@ GgufHeader parse_gguf(std::span<const std::byte> file, const std::string& origin
   // The least that a metadata entry and a tensor's entry can take.
   constexpr std::uint64_t kEntryBytes = 8 + 4 + 1;
   constexpr std::uint64_t kTensorBytes = 8 + 4 + 8 + 4 + 8;
+  refuse_lfs_pointer({reinterpret_cast<const char*>(file.data()), file.size()}, origin);
   try {
     Cursor cursor(file);
     if (file.size() < 4 || std::memcmp(file.data(), "GGUF", 4) != 0) {

@@ -49,8 +49,11 @@ class Writer {
   GgufFields fields() {
     try {
       model_ = tokenizer_.at("model");
-      read_tokens();
       if (model_.value("type", "BPE") != "BPE") refuse("model", "is not BPE");
+      for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+        if (!text_or_empty(model_, key).empty()) refuse("model", fmt::format("has a {}", key));
+      }
+      read_tokens();
       is_byte_level_ = !model_.value("byte_fallback", false);
       if (is_byte_level_) {
         byte_level();
@@ -101,12 +104,17 @@ class Writer {
       const bool is_byte = has_bytes && is_byte_piece(text);
       place(text, id.get<std::int64_t>(), is_byte ? kByte : kNormal);
     }
+    auto next_id = static_cast<std::int64_t>(model_.at("vocab").size());
     for (const Json& added : tokenizer_.value("added_tokens", Json::array())) {
       check_added(added);
       const auto text = added.at("content").get<std::string>();
+      if (text.empty()) continue;
+      // As settle_token_ids() of text/token_ids.h has it, whatever the file says.
+      const auto known = ids_.find(text);
+      const std::int64_t id = known != ids_.end() ? known->second : next_id++;
       const bool is_unknown = has_bytes && text == unknown;
       const std::int32_t special = is_unknown ? kUnknown : kControl;
-      place(text, added.at("id").get<std::int64_t>(),
+      place(text, id,
             added.value("special", false) ? special : kUserDefined);
     }
   }

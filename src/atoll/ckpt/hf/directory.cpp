@@ -100,7 +100,8 @@ void HfDirectory::open_sharded() {
       if (!has_file(file)) throw missing(path_, file);
       if (leads_out(path_, file)) {
         throw damaged_error(
-            "{}: tensor \"{}\" is said to be in \"{}\", a link out of the directory",
+            "{}: tensor \"{}\" is said to be in \"{}\", a link out of the directory; give the "
+            "directory that it leads to, or copy the file",
             (path_ / kIndex).string(), tensor, file);
       }
       numbers[file] = files_.size();

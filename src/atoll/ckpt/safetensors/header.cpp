@@ -2,6 +2,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "atoll/base/files/lfs_pointer.h"
 #include "atoll/base/json.h"
 #include "atoll/ckpt/safetensors/safetensors.h"
 
@@ -14,6 +15,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference reader
 constexpr std::size_t kMaxRank = 8;
+constexpr int kMaxNesting = 16;  // 3 levels, and what other writers put into an entry
 
 struct DtypeName {
   std::string_view name;
@@ -27,7 +29,8 @@ constexpr DtypeName kDtypes[] = {
     {"I16", 16, {}},          {"U16", 16, {}},          {"U32", 32, {}},
     {"U64", 64, {}},          {"F8_E4M3", 8, {}},       {"F8_E5M2", 8, {}},
     {"F8_E8M0", 8, {}},       {"C64", 64, {}},          {"F4", 4, {}},
-    {"F6_E2M3", 6, {}},       {"F6_E3M2", 6, {}},
+    {"F6_E2M3", 6, {}},       {"F6_E3M2", 6, {}},       {"F8_E4M3FNUZ", 8, {}},
+    {"F8_E5M2FNUZ", 8, {}},
 };
 
 const DtypeName* find_dtype(std::string_view name) {
@@ -37,11 +40,14 @@ const DtypeName* find_dtype(std::string_view name) {
 }
 
 Json parse_json(std::string_view text) {
-  const std::size_t last = text.find_last_not_of(' ');
-  if (!text.starts_with('{') || text[last] != '}') {
-    throw damaged_error("it is not a JSON object padded with spaces");
+  // Writers pad with spaces; the library takes all white space of JSON, before the object too.
+  constexpr std::string_view kWhiteSpace = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kWhiteSpace);
+  const std::size_t last = text.find_last_not_of(kWhiteSpace);
+  if (first == text.npos || text[first] != '{' || text[last] != '}') {
+    throw damaged_error("it is not a JSON object padded with white space");
   }
-  return atl::parse_json(text, "its JSON", {.max_depth = 4});
+  return atl::parse_json(text, "its JSON", {.max_depth = kMaxNesting});
 }
 
 std::uint64_t number(const Json& value, const char* what) {
@@ -64,7 +70,9 @@ std::uint64_t bytes_needed(const SafetensorsEntry& entry, std::uint64_t bits_eac
 }
 
 SafetensorsEntry parse_entry(const std::string& name, const Json& value) {
-  if (!value.is_object() || value.size() != 3) {
+  // As the library does, whatever else stands in the entry is read past.
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+      !value.contains("data_offsets")) {
     throw damaged_error("{} is not {{dtype, shape, data_offsets}}", value.dump());
   }
   SafetensorsEntry entry;
@@ -122,6 +130,7 @@ SafetensorsHeader parse_header(std::string_view text) {
   for (const auto& [name, value] : root.items()) {
     try {
       if (name == "__metadata__") {
+        if (value.is_null()) continue;
         if (!value.is_object()) throw damaged_error("it is not an object");
         header.metadata = parse_metadata(value);
       } else {
@@ -151,6 +160,7 @@ std::string_view safetensors_name(Dtype dtype) {
 }
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& origin) {
+  refuse_lfs_pointer({reinterpret_cast<const char*>(file.data()), file.size()}, origin);
   try {
     std::uint64_t header_bytes = 0;
     if (file.size() < sizeof header_bytes) {

@@ -39,7 +39,9 @@ struct SafetensorsHeader {
 
 /// Parses and checks the header of a whole file's bytes: at most 100 MB, no name twice, no
 /// overflow, bytes as many as shape and dtype need, tensors without gap or overlap up to the last
-/// byte. Throws Error(kDamaged) naming `origin` (the file), the tensor and the numbers.
+/// byte. What the safetensors library reads past is read past: other keys of an entry, white space
+/// round the JSON, a `__metadata__` of null. Throws Error(kUser) for a Git LFS pointer,
+/// Error(kDamaged) naming `origin` (the file), the tensor and the numbers.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& origin);
 
 /// The Dtype that the format calls `name`; nothing for one that Tensor does not have.

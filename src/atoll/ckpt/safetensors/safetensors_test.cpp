@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <map>
 #include <numeric>
 
 #include "atoll/ckpt/safetensors/writer.h"
@@ -164,10 +165,56 @@ TEST(SafetensorsHeader, ViolationsAreNamed) {
   expect(std::string(100000, '['), 0, "not a JSON object");
   expect("{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}", 0, "nested");
   expect("[] ", 0, "not a JSON object");
-  expect("{}\n", 0, "not a JSON object");
+  expect(" \n", 0, "not a JSON object");
+  expect(std::string("{}\0", 3), 0, "not a JSON object");  // the library refuses it too
+  expect(R"({"__metadata__":{"k":null}})", 0, "__metadata__");
   std::string huge = file_with("{}", 0);
   huge[7] = 1;
   EXPECT_THAT(damage_of(huge), HasSubstr("a header of 72057594037927938 bytes"));
+}
+
+// What safetensors 0.8 reads: safe_open(path, "np").keys().
+TEST(SafetensorsHeader, WhatTheLibraryReadsPastIsReadPast) {
+  const std::string entry = R"("dtype":"U8","shape":[1],"data_offsets":[0,1])";
+  const std::string plain =
+      describe(parse_safetensors(as_bytes(file_with("{\"a\":{" + entry + "}}", 1)), "m"));
+  const std::string tensor = plain.substr(plain.find(';'));
+  for (const std::string& header :
+       {R"({"__metadata__":null,"a":{)" + entry + "}}", "{\"a\":{" + entry + "}}\n",
+        "{\"a\":{" + entry + "}} \t\r\n ", "\n {\"a\":{" + entry + "}}",
+        "{\"a\":{" + entry + R"(,"novel":{"b":[1]}}})"}) {
+    const std::string file = file_with(header, 1);
+    EXPECT_THAT(describe(parse_safetensors(as_bytes(file), "m")), ::testing::EndsWith(tensor))
+        << header;
+  }
+}
+
+TEST(SafetensorsHeader, EveryDtypeOfTheLibraryIsListed) {
+  for (const auto& [dtype, bytes] : std::map<std::string, std::size_t>{
+           {"BOOL", 8}, {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},
+           {"I8", 8},   {"F8_E5M2", 8},     {"F8_E4M3", 8},     {"F8_E8M0", 8}, {"I16", 16},
+           {"U16", 16}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F16", 16},    {"BF16", 16},
+           {"I32", 32}, {"U32", 32},        {"F32", 32},        {"C64", 64},    {"F64", 64},
+           {"I64", 64}, {"U64", 64}}) {
+    const std::string header =
+        fmt::format(R"({{"a":{{"dtype":"{}","shape":[8],"data_offsets":[0,{}]}}}})", dtype, bytes);
+    EXPECT_EQ(damage_of(file_with(header, bytes)), "accepted") << dtype;
+  }
+}
+
+TEST_F(Safetensors, ALinkIsReadAndALfsPointerIsNamed) {
+  write_safetensors(directory_ / "blob", tensors());
+  std::filesystem::create_symlink("blob", path_);
+  EXPECT_EQ(SafetensorsFile(path_).entries().size(), 4U);
+  std::filesystem::remove(path_);
+  write_file(path_, "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n");
+  try {
+    const SafetensorsFile file(path_);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    EXPECT_THAT(error.what(), HasSubstr("a.safetensors is a Git LFS pointer"));
+  }
 }
 
 TEST_F(Safetensors, ReadsAnyFloatAsF32AndNamesWhatMismatches) {

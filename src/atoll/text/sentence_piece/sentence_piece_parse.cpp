@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "atoll/base/error.h"
+#include "atoll/base/files/lfs_pointer.h"
 #include "atoll/text/byte_level.h"
 #include "atoll/text/sentence_piece/sentence_piece_spec.h"
 #include "atoll/text/sentence_piece/wire_format.h"
@@ -148,6 +149,7 @@ void check_pieces(const SentencePieceSpec& spec, std::string_view origin) {
 }  // namespace
 
 SentencePieceSpec parse_sentence_piece(std::string_view file, std::string_view origin) {
+  refuse_lfs_pointer(file, origin);
   SentencePieceSpec spec;
   WireReader reader(file, std::string(origin));
   const auto inner = [&](std::string_view name) {

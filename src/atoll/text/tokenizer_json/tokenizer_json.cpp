@@ -1,5 +1,4 @@
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "atoll/base/error.h"
 #include "atoll/text/tokenizer_json/tokenizer_json_document.h"
@@ -21,11 +20,6 @@ class Parser : public JsonReader {
     if (root.contains("version") && root["version"] != "1.0") {
       refuse("version", root["version"].dump(), "only \"1.0\" is known");
     }
-    for (const char* key : {"truncation", "padding"}) {
-      if (root.contains(key) && !root[key].is_null()) {
-        refuse(key, "a setting", "set it to null: atoll cuts and pads itself");
-      }
-    }
     model(need(root, "model", "the file"), spec.model);
     if (root.contains("added_tokens")) added_tokens(root["added_tokens"], spec.added_tokens);
     if (root.contains("normalizer")) parse_normalizer(root["normalizer"], origin(), spec);
@@ -46,9 +40,6 @@ class Parser : public JsonReader {
     object(json, "model",
            {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
             "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-    if (json.contains("dropout") && !json["dropout"].is_null() && json["dropout"] != 0) {
-      refuse("model", "dropout " + json["dropout"].dump(), "set it to null");
-    }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (json.contains(key) && !json[key].is_null() && json[key] != "") {
         refuse("model", fmt::format("{} {}", key, json[key].dump()), "set it to null");
@@ -68,7 +59,6 @@ class Parser : public JsonReader {
   }
 
   void added_tokens(const Json& json, std::vector<AddedToken>& tokens) const {
-    std::set<std::string> seen;
     for (const Json& entry : array(json, "added_tokens")) {
       const std::string where = fmt::format("added_tokens[{}]", tokens.size());
       object(entry, where,
@@ -78,20 +68,14 @@ class Parser : public JsonReader {
       token.content = text(need(entry, "content", where), where + ".content");
       token.lstrip = flag(entry, "lstrip", false, where);
       token.rstrip = flag(entry, "rstrip", false, where);
+      token.single_word = flag(entry, "single_word", false, where);
       token.special = flag(entry, "special", false, where);
       token.normalized = flag(entry, "normalized", false, where);
-      if (token.content.empty()) damaged(where, "the content is empty");
       // Every position of a text is compared with it.
       constexpr std::size_t kLongest = 1024;
       if (token.content.size() > kLongest) {
         damaged(where, fmt::format("the content is {} bytes long; at most {} are allowed",
                                    token.content.size(), kLongest));
-      }
-      if (!seen.insert(token.content).second) {
-        damaged(where, fmt::format("\"{}\" is there twice", token.content));
-      }
-      if (flag(entry, "single_word", false, where)) {
-        refuse(where, "single_word", "only tokens that match anywhere are");
       }
       tokens.push_back(std::move(token));
     }
@@ -108,14 +92,33 @@ class Parser : public JsonReader {
       for (const Json& entry : array(need(json, "processors", where), where)) {
         post_processor(entry, where + ".Sequence", spec);
       }
-    } else if (type == "TemplateProcessing") {
+    } else if (type == "TemplateProcessing" || type == "BertProcessing" ||
+               type == "RobertaProcessing") {
       if (!spec.prefix_ids.empty() || !spec.suffix_ids.empty()) {
-        refuse(where, "a second TemplateProcessing", "one is");
+        refuse(where, "a second one that adds tokens, " + type, "one is");
       }
-      template_processing(json, where, spec);
+      if (type == "TemplateProcessing") {
+        template_processing(json, where, spec);
+      } else {
+        bert_processing(json, where, spec);
+      }
     } else {
-      refuse(where, "the type " + type, "ByteLevel, TemplateProcessing and Sequence are");
+      refuse(where, "the type " + type,
+             "ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing and Sequence are");
     }
+  }
+
+  // `cls` before a text, `sep` after it. What RobertaProcessing has more moves offsets only.
+  void bert_processing(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    object(json, where, {"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
+    const auto id_of = [&](const char* key) {
+      const std::string place = where + "." + key;
+      const Json& pair = array(need(json, key, where), place);
+      if (pair.size() != 2) damaged(place, "must be a token and its id");
+      return id(pair[1], place);
+    };
+    spec.prefix_ids = {id_of("cls")};
+    spec.suffix_ids = {id_of("sep")};
   }
 
   void template_processing(const Json& json, const std::string& where, TokenizerSpec& spec) const {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/base/files/lfs_pointer.h"
 #include "atoll/base/json.h"
 #include "atoll/base/nesting.h"
 #include "atoll/text/tokenizer_json/tokenizer_json_reader.h"
@@ -45,6 +46,7 @@ class Document : public JsonReader {
                        text_.size());
     }
     throw_if_deep();
+    refuse_lfs_pointer(text_, origin());
     if (text_.starts_with("\xEF\xBB\xBF")) {
       throw damaged_error("{}: begins with a byte order mark; remove it", origin());
     }

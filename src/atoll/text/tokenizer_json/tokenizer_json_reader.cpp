@@ -27,7 +27,8 @@ void JsonReader::refuse(std::string_view where, std::string_view what,
 void JsonReader::object(const Json& value, std::string_view where,
                         std::initializer_list<std::string_view> known) const {
   if (!value.is_object()) damaged(where, fmt::format("must be an object, not {}", type_of(value)));
-  for (const auto& [key, unused] : value.items()) {
+  for (const auto& [key, content] : value.items()) {
+    if (content.is_null() || content == false || content == "") continue;
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       refuse(where, fmt::format("the key \"{}\"", key), "it could change the result");
     }
@@ -54,7 +55,7 @@ std::string JsonReader::text(const Json& value, std::string_view where) const {
 bool JsonReader::flag(const Json& value, const char* key, bool otherwise,
                       std::string_view where) const {
   const auto found = value.find(key);
-  if (found == value.end()) return otherwise;
+  if (found == value.end() || found->is_null()) return otherwise;
   if (!found->is_boolean()) damaged(where, fmt::format("\"{}\" must be true or false", key));
   return found->get<bool>();
 }
@@ -85,8 +86,13 @@ std::string JsonReader::replacement(const Json& json, const std::string& where) 
 PreTokenizerStep::Prepend JsonReader::prepend_scheme(const Json& json,
                                                      const std::string& where) const {
   using Prepend = PreTokenizerStep::Prepend;
-  if (!json.contains("prepend_scheme")) return Prepend::kAlways;
+  const bool adds = flag(json, "add_prefix_space", true, where);
+  if (!json.contains("prepend_scheme")) return adds ? Prepend::kAlways : Prepend::kNever;
   const std::string scheme = text(json["prepend_scheme"], where + ".prepend_scheme");
+  if (!adds && scheme != "never") {
+    refuse(where, "add_prefix_space false with prepend_scheme " + scheme,
+           "remove the one that is wrong");
+  }
   if (scheme == "always") return Prepend::kAlways;
   if (scheme == "first") return Prepend::kFirst;
   if (scheme != "never") refuse(where, "prepend_scheme " + scheme, "always, first and never are");

@@ -2,7 +2,8 @@
 
 // What the parsers of a tokenizer.json share; internal to them, which is why a JSON type may stand
 // in this header. Every key is either understood or refused by name: a key that is skipped would be
-// a tokenizer that is subtly not the one in the file.
+// a tokenizer that is subtly not the one in the file. What Hugging Face's library reads and what
+// changes no id is read past: `truncation`, `padding`, `dropout`, `trim_offsets`.
 
 #include <cstdint>
 #include <initializer_list>
@@ -31,12 +32,13 @@ class JsonReader {
   [[noreturn]] void damaged(std::string_view where, std::string_view what) const;
   [[noreturn]] void refuse(std::string_view where, std::string_view what,
                            std::string_view advice) const;
-  // An object with no other keys than these.
+  // An object with no other keys than these, but for what is null, false or empty text.
   void object(const Json& value, std::string_view where,
               std::initializer_list<std::string_view> known) const;
   const Json& need(const Json& value, const char* key, std::string_view where) const;
   const Json& array(const Json& value, std::string_view where) const;
   std::string text(const Json& value, std::string_view where) const;
+  // `otherwise` for null, too.
   bool flag(const Json& value, const char* key, bool otherwise, std::string_view where) const;
   std::int32_t id(const Json& value, std::string_view where) const;
   // The "pattern" of a step: a regular expression or (true) literal text.

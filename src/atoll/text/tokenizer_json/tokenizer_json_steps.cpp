@@ -98,6 +98,12 @@ class StepsParser : public JsonReader {
   }
 
  private:
+  // `str_rep` is the replacement again, in old files.
+  void metaspace_keys(const Json& json, const std::string& where) const {
+    object(json, where,
+           {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
+  }
+
   NormalForm normal_form(const Json& json, const std::string& type,
                          const std::string& where) const {
     constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
@@ -131,7 +137,7 @@ class StepsParser : public JsonReader {
     } else if (type == "Split") {
       split(json, where, spec);
     } else if (type == "Metaspace") {
-      object(json, where, {"type", "replacement", "prepend_scheme", "split"});
+      metaspace_keys(json, where);
       spec.pre_tokenizer.push_back({.kind = Kind::kMetaspace,
                                     .pattern = replacement(json, where),
                                     .prepend = prepend_scheme(json, where),
@@ -196,7 +202,7 @@ class StepsParser : public JsonReader {
       object(json, where, {"type"});
       decoder.byte_fallback = true;
     } else if (type == "Metaspace" && decoder.replace.empty()) {
-      object(json, where, {"type", "replacement", "prepend_scheme", "split"});
+      metaspace_keys(json, where);
       const std::string space = replacement(json, where);
       decoder.replace.emplace_back(space, " ");
       if (prepend_scheme(json, where) != PreTokenizerStep::Prepend::kNever) {

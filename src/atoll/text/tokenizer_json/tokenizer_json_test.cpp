@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -64,8 +66,6 @@ TEST(TokenizerJson, BothNotationsOfMergesMeanTheSame) {
 
 TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
   expect_refused("/version", "2.0", "version");
-  expect_refused("/truncation", {{"max_length", 5}}, "truncation");
-  expect_refused("/padding", {{"strategy", "x"}}, "padding");
   expect_refused("/novelty", 1, "the key \"novelty\"");
   expect_refused("/normalizer", {{"type", "Nmt"}}, "normalizer has the type Nmt");
   expect_refused("/normalizer",
@@ -74,14 +74,11 @@ TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
   expect_refused("/pre_tokenizer", nullptr, "ByteLevel without a pre_tokenizer ByteLevel");
   expect_refused("/pre_tokenizer", {{"type", "Whitespace"}}, "Whitespace");
   expect_refused("/pre_tokenizer/extra", true, "the key \"extra\"");
-  expect_refused("/post_processor", {{"type", "BertProcessing"}}, "BertProcessing");
   expect_refused("/decoder", nullptr, "decoder has the type null");
   expect_refused("/decoder", {{"type", "WordPiece"}}, "WordPiece");
   expect_refused("/model/type", "Unigram", "Unigram");
-  expect_refused("/model/dropout", 0.1, "dropout 0.1");
   expect_refused("/model/continuing_subword_prefix", "##", "continuing_subword_prefix");
   expect_refused("/model/end_of_word_suffix", "</w>", "end_of_word_suffix");
-  expect_refused("/added_tokens/0/single_word", true, "single_word");
   const Json split = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Sideways"}};
   expect_refused("/pre_tokenizer",
                  {{"type", "Sequence"}, {"pretokenizers", {split, {{"type", "ByteLevel"}}}}},
@@ -159,6 +156,8 @@ TEST(TokenizerJson, CharacterModelsRefuseWhatTheyCannotHonour) {
   expect_error(with("/pre_tokenizer/replacement", "ab"), ErrorKind::kDamaged, "one character");
   expect_error(with("/pre_tokenizer/prepend_scheme", "last"), ErrorKind::kUser,
                "prepend_scheme last");
+  expect_error(with("/pre_tokenizer/add_prefix_space", false), ErrorKind::kUser,
+               "add_prefix_space false with prepend_scheme first");
   const Json spaces = with("/pre_tokenizer/split", true)["pre_tokenizer"];
   expect_error(with("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {spaces, spaces}}}),
                ErrorKind::kUser, "more than one step that changes the text");
@@ -180,10 +179,6 @@ TEST(TokenizerJson, DamageIsNamedByPlaceAndValue) {
   expect_damaged("/model/merges/1", "a b c", "model.merges[1]");
   expect_damaged("/model/merges/1", Json::array({"a"}), "model.merges[1]");
   expect_damaged("/model/ignore_merges", "yes", "\"ignore_merges\" must be true or false");
-  expect_damaged("/added_tokens/0/content", "", "the content is empty");
-  expect_damaged("/added_tokens/0/content", "a", "gives \"a\" the id 0, model.vocab the id");
-  expect_damaged("/added_tokens/0/content", "new", "share the id 0");
-  expect_damaged("/added_tokens/1", valid_json()["added_tokens"][0], "there twice");
   for (const char* key : {"model", "pre_tokenizer", "decoder"}) {
     Json json = valid_json();
     json.erase(key);
@@ -289,14 +284,80 @@ TEST(TokenizerJson, WhatIsThereTwice) {
     EXPECT_EQ(tokenizer.encode("that is the thing"), expected.encode("that is the thing"));
     EXPECT_EQ(tokenizer.vocab_size(), expected.vocab_size());
   }
-  // ... but which of two ids a token has is not guessed.
-  try {
-    Tokenizer::from_json(with_before(R"("a":1000,)", R"("a":)"), "t.json");
-    ADD_FAILURE() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kDamaged);
-    EXPECT_THAT(error.what(), testing::HasSubstr("t.json: model.vocab: \"a\" is there twice"));
+  // ... and so it does of a token.
+  const Tokenizer twice = Tokenizer::from_json(with_before(R"("a":1000,)", R"("a":)"), "t.json");
+  EXPECT_EQ(twice.encode("a"), expected.encode("a"));
+  EXPECT_THROW((void)twice.token_bytes(1000), Error);
+}
+
+TEST(TokenizerJson, WhatChangesNoIdIsReadPast) {
+  const Ids expected = read(valid_json()).encode("that is the thing");
+  for (const auto& [pointer, value] : std::map<std::string, Json>{
+           {"/truncation", {{"max_length", 1}}},
+           {"/padding", {{"strategy", {{"Fixed", 9}}}}},
+           {"/model/dropout", 0.1},
+           {"/model/novelty", nullptr},
+           {"/novelty", false},
+           {"/pre_tokenizer/novelty", ""},
+           {"/post_processor",
+            {{"type", "BertProcessing"}, {"sep", {"x", 1}}, {"cls", {"y", 2}}}}}) {
+    Json json = valid_json();
+    json[Json::json_pointer(pointer)] = value;
+    EXPECT_EQ(read(json).encode("that is the thing"), expected) << pointer;
   }
+}
+
+TEST(TokenizerJson, BertAndRobertaPutOneTokenBeforeAndOneAfter) {
+  for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
+    const Json bert = {{"type", type}, {"sep", {"x", 1}}, {"cls", {"y", 2}}};
+    Json json = valid_json();
+    json["post_processor"] = bert;
+    EXPECT_EQ(read(json).tokens_before(), (Ids{2}));
+    EXPECT_EQ(read(json).tokens_after(), (Ids{1}));
+    json["post_processor"] = {{"type", "Sequence"}, {"processors", {bert, bert}}};
+    expect_error(json, ErrorKind::kUser, std::string("a second one that adds tokens, ") + type);
+    expect_damaged("/post_processor", {{"type", type}, {"sep", {"x", 1}}}, "\"cls\" is missing");
+    expect_damaged("/post_processor", {{"type", type}, {"sep", {1}}, {"cls", {"y", 2}}}, "sep");
+  }
+}
+
+// Of the library: Tokenizer.from_str(...).encode(...).ids.
+TEST(TokenizerJson, AddedTokensTakeTheIdsThatTheLibraryGivesThem) {
+  Json json = valid_json();
+  const auto added = [](int id, const char* content, bool lstrip, bool special) {
+    return Json{{"id", id}, {"content", content}, {"lstrip", lstrip}, {"special", special}};
+  };
+  json["added_tokens"].push_back(added(300, "<z>", false, true));  // behind a gap
+  json["added_tokens"].push_back(added(301, "", false, false));
+  json["added_tokens"].push_back(added(5, "<z>", true, false));  // there twice
+  json["added_tokens"].push_back(added(5, "<y>", false, false));
+  json["added_tokens"].push_back(added(9, "the", false, false));  // in the vocabulary
+  const Tokenizer tokenizer = read(json);
+  EXPECT_EQ(tokenizer.vocab_size(), 262);
+  EXPECT_EQ(tokenizer.id_of("<z>"), 260);
+  EXPECT_EQ(tokenizer.id_of("<y>"), 261);
+  const std::int32_t the = *read(valid_json()).id_of("the");
+  EXPECT_EQ(tokenizer.encode("the <z><y>"), (Ids{the, 260, 261}));
+  EXPECT_TRUE(tokenizer.is_special(260));
+}
+
+TEST(TokenizerJson, SingleWordTokensAreFoundBesideNoWordCharacter) {
+  Json json = valid_json();
+  json["added_tokens"].push_back({{"id", 260}, {"content", "<z>"}, {"single_word", true}});
+  const Tokenizer tokenizer = read(json);
+  const auto found = [&](std::string_view text) {
+    const Ids ids = tokenizer.encode(text);
+    return std::count(ids.begin(), ids.end(), 260);
+  };
+  for (const char* text : {"<z>", " <z> ", "-<z>-", "\xFF<z>\xFF", "<z>²", "\xE4\xB8<z>"}) {
+    EXPECT_EQ(found(text), 1) << text;
+  }
+  for (const char* text :
+       {"a<z>", "<z>a", "é<z>", "<z>\u0301", "<z>\u200d", "<z>٣", "_<z>", "<z>中"}) {
+    EXPECT_EQ(found(text), 0) << text;
+  }
+  EXPECT_EQ(found("<z><z>"), 2);
+  EXPECT_EQ(found("a<z> <z>"), 1);
 }
 
 TEST(TokenizerJson, RefusesNestingThatWouldOverflowTheStack) {
@@ -342,6 +403,19 @@ TEST(TokenizerJson, WhatOneOfTwoLibrariesReadsIsNamed) {
   }
 }
 
+TEST(TokenizerJson, ALfsPointerIsNamed) {
+  for (const char* file : {"tokenizer.json", "tokenizer.model"}) {
+    try {
+      Tokenizer::from_bytes("version https://git-lfs.github.com/spec/v1\noid sha256:1\n", file,
+                            "t");
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUser);
+      EXPECT_THAT(error.what(), testing::HasSubstr("t is a Git LFS pointer"));
+    }
+  }
+}
+
 TEST(TokenizerJson, RefusesATemplateWithAnIdThatTheVocabularyLacks) {
   const Json piece = {{"SpecialToken", {{"id", "x"}, {"type_id", 0}}}};
   const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
@@ -357,6 +431,7 @@ TEST(TokenizerJson, RefusesATemplateWithAnIdThatTheVocabularyLacks) {
 TEST(TokenizerJson, EndOfTextIsFoundByNameOrByBeingAlone) {
   Json json = valid_json();
   json["model"]["vocab"].erase("<|endoftext|>");
+  json["model"]["vocab"]["<odd name>"] = 0;
   json["added_tokens"][0]["content"] = "<odd name>";
   EXPECT_EQ(read(json).end_of_text(), 0);
   json["added_tokens"].push_back({{"id", 260}, {"content", "</s>"}, {"special", true}});

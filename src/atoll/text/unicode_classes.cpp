@@ -1,0 +1,50 @@
+#include "atoll/text/unicode_classes.h"
+
+#include <algorithm>
+#include <span>
+
+namespace atl::text {
+
+namespace {
+
+struct ClassRange {
+  char32_t first;
+  char32_t last;
+};
+
+#include "atoll/text/unicode_classes.inc"
+
+std::span<const ClassRange> ranges_of(CharClass char_class) {
+  switch (char_class) {
+    case CharClass::kWord:
+      return kWordRanges;
+    case CharClass::kPunctuation:
+      return kPunctuationRanges;
+    case CharClass::kAccent:
+      return kAccentRanges;
+    case CharClass::kBertAccent:
+      return kBertAccentRanges;
+    case CharClass::kControl:
+      return kControlRanges;
+    case CharClass::kBertSpace:
+      return kBertSpaceRanges;
+    case CharClass::kChinese:
+      return kChineseRanges;
+    case CharClass::kNmtRemoved:
+      return kNmtRemovedRanges;
+    case CharClass::kNmtSpace:
+      return kNmtSpaceRanges;
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_of_class(char32_t code_point, CharClass char_class) {
+  const std::span<const ClassRange> ranges = ranges_of(char_class);
+  const auto range = std::lower_bound(ranges.begin(), ranges.end(), code_point,
+                                      [](const ClassRange& r, char32_t c) { return r.last < c; });
+  return range != ranges.end() && range->first <= code_point;
+}
+
+}  // namespace atl::text
