@@ -70,7 +70,8 @@ class ItemParser {
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // A value that only Python's json module reads is no reason to refuse a line that does not use it.
+  // A value that only Python's json module reads is no reason to refuse a line that does not use
+  // it.
   dom::element parse_json(dom::parser& parser, std::string_view text) {
     dom::element root;
     auto error = parser.parse(text.data(), text.size()).get(root);
@@ -191,8 +192,8 @@ class ItemParser {
     const auto found = std::find(list.begin(), list.end(), text);
     if (found == list.end()) return std::nullopt;
     if (std::find(found + 1, list.end(), text) != list.end()) {
-      fail("has the {} \"{}\", which several {} are; give an index", name(kAnswer),
-           beginning(text), what);
+      fail("has the {} \"{}\", which several {} are; give an index", name(kAnswer), beginning(text),
+           what);
     }
     return static_cast<std::size_t>(found - list.begin());
   }
@@ -224,7 +225,8 @@ class ItemParser {
     std::string problem;
     const std::optional<std::string> text = values_.text(kAnswer, problem);
     if (!text) {
-      fail("has an {} that is neither a choice's index, from 0, nor its label or text", name(kAnswer));
+      fail("has an {} that is neither a choice's index, from 0, nor its label or text",
+           name(kAnswer));
     }
     // Of labelled choices the answer is a label.
     if (const auto label = only_place(*text, labels, "labels")) return *label;

@@ -34,7 +34,7 @@ struct AnswerOptions {
 struct ChoiceScores {
   std::vector<double> log_likelihoods;
   std::vector<double> per_character;  ///< the same over scored_characters() of the choice
-  std::size_t best = 0;          ///< the most likely choice, of equal ones the first
+  std::size_t best = 0;               ///< the most likely choice, of equal ones the first
   std::size_t best_per_character = 0;
 };
 

@@ -165,9 +165,10 @@ TEST(TaskRunner, TheBestByByteIsNotTheBestBySum) {
   EXPECT_EQ(scores.best, 1U) << "of equal ones the first";
   EXPECT_DOUBLE_EQ(scores.per_character[0], scores.log_likelihoods[0] / 16);
   EXPECT_DOUBLE_EQ(scores.per_character[1], scores.log_likelihoods[1]);
-  EXPECT_EQ(scores.best_per_character, static_cast<std::size_t>(std::max_element(scores.per_character.begin(),
-                                                                            scores.per_character.end()) -
-                                                           scores.per_character.begin()));
+  EXPECT_EQ(scores.best_per_character,
+            static_cast<std::size_t>(
+                std::max_element(scores.per_character.begin(), scores.per_character.end()) -
+                scores.per_character.begin()));
   EXPECT_EQ(scores.best_per_character, 0U);
 }
 

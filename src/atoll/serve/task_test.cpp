@@ -178,10 +178,10 @@ TEST(Task, ReadsAnswersAsPublishedTasksHaveThem) {
 }
 
 TEST(Task, WhatATemplateIsGivenComesWithTheMessages) {
-  const auto item = read_task(
-      R"({"messages": [{"role": "user", "content": "Hi"}], "answer": "a", "odd": NaN,)"
-      R"( "tools": [{"name": "f"}], "chat_template_kwargs": {"b": 1}})",
-      "quiz.jsonl")[0];
+  const auto item =
+      read_task(R"({"messages": [{"role": "user", "content": "Hi"}], "answer": "a", "odd": NaN,)"
+                R"( "tools": [{"name": "f"}], "chat_template_kwargs": {"b": 1}})",
+                "quiz.jsonl")[0];
   EXPECT_EQ(item.variables, R"({"b":1,"tools":[{"name":"f"}]})");
   EXPECT_THAT(read_task(R"({"prompt": [{"role": "user", "content": "Hi"}], "answer": "a"})",
                         "quiz.jsonl")[0]
