@@ -21,6 +21,7 @@
 #include "atoll/base/files/test_paths.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/nn/models/family.h"
+#include "atoll/nn/tensor_parallel.h"
 #include "atoll/ops/testing.h"
 #include "atoll/train/checkpoint/contents.h"
 #include "atoll/train/step/step.h"
@@ -91,8 +92,10 @@ inline std::vector<float> logits_of(nn::Model& model, test::TestRun& run, const 
     x = y;
   }
   const std::int64_t rows = x.shape().num_rows();
-  test::OwnedTensor<float> logits({rows, model.head->vocab_size()});
-  model.head->logits(run, x.reshaped({rows, x.dim(-1)}), logits);
+  test::OwnedTensor<float> logits({rows, model.config.vocab_size});
+  const Tensor hidden = x.reshaped({rows, x.dim(-1)});
+  const auto* capped = dynamic_cast<const nn::VocabularyCrossEntropy*>(model.stages.back().get());
+  capped != nullptr ? capped->logits(run, hidden, logits) : model.head->logits(run, hidden, logits);
   return logits.values;
 }
 

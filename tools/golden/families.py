@@ -118,6 +118,24 @@ def configs():
             **{**SHAPE, "num_hidden_layers": 1}, num_key_value_heads=2, tie_word_embeddings=True,
             rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=3.0,
                                  original_max_position_embeddings=16)),
+        # Caps so low that they bend scores and logits.
+        "gemma2": t.Gemma2Config(
+            **{**SHAPE, "num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 24,
+               "num_attention_heads": 2}, num_key_value_heads=1,
+            head_dim=8, sliding_window=6, query_pre_attn_scalar=12, pad_token_id=None,
+            attn_logit_softcapping=1.5, final_logit_softcapping=4.0),
+        "olmo2": t.Olmo2Config(**SHAPE, num_key_value_heads=2, pad_token_id=None,
+                               rope_parameters=dict(rope_type="default", rope_theta=300.0)),
+        # Four layers: the last has no window, and alone scales its rotation.
+        "olmo3": t.Olmo3Config(
+            **{**SHAPE, "num_hidden_layers": 4, "hidden_size": 16, "intermediate_size": 24},
+            num_key_value_heads=2, pad_token_id=None, sliding_window=6,
+            rope_parameters=dict(
+                full_attention=dict(rope_type="yarn", rope_theta=300.0, factor=3.0,
+                                    original_max_position_embeddings=16),
+                sliding_attention=dict(rope_type="default", rope_theta=200.0))),
+        "starcoder2": t.Starcoder2Config(**SHAPE, num_key_value_heads=2, sliding_window=7,
+                                         pad_token_id=None),
     }
 
 

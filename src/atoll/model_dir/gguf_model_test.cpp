@@ -132,7 +132,20 @@ const char* const kOthers[] = {
         "max_position_embeddings": 256, "tie_word_embeddings": true,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
                          "attention_factor": 1.138629436111989, "truncate": true,
-                         "original_max_position_embeddings": 64}})"};
+                         "original_max_position_embeddings": 64}})",
+    R"({"model_type": "gemma2", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "query_pre_attn_scalar": 16, "intermediate_size": 32, "max_position_embeddings": 64,
+        "sliding_window": 24, "attn_logit_softcapping": 40.0, "final_logit_softcapping": 20.0,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "tie_word_embeddings": true})",
+    R"({"model_type": "olmo2", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
+        "max_position_embeddings": 64, "rope_theta": 5000.0, "tie_word_embeddings": false})",
+    R"({"model_type": "starcoder2", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
+        "max_position_embeddings": 64, "norm_epsilon": 1e-05, "use_bias": true,
+        "tie_word_embeddings": true})"};
 
 TEST_F(GgufModelTest, WhatIsExportedComesBack) {
   std::vector<const char*> configs = {kLlama, kGpt2};
@@ -289,6 +302,9 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
       {kOthers[4], "rope_local_base_freq", 5000.0},
       {kOthers[4], "query_pre_attn_scalar", 20},
       {kOthers[4], "layer_types", std::vector<std::string>(7, "sliding_attention")},
+      {kOthers[6], "layer_types", std::vector<std::string>(3, "sliding_attention")},
+      {kOthers[6], "final_logit_softcapping", nullptr},
+      {kOthers[8], "use_bias", false},
   };
   for (const auto& [config, field, value] : refusals) {
     write_model(config);

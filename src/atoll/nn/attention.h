@@ -4,7 +4,7 @@
 
 #include "atoll/nn/attention_core.h"
 #include "atoll/nn/linear.h"
-#include "atoll/ops/norm/norm.h"
+#include "atoll/nn/query_key_norm.h"
 
 namespace atl::nn {
 
@@ -23,9 +23,8 @@ class SelfAttention final : public Layer {
     std::int64_t window = 0;       ///< see ops::AttentionMask; 0: none
     ops::RmsScale qk_norm = 1e-6;  ///< see ops::qk_norm_forward
   };
-  /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C. q_norm, k_norm: (head_dim), the
-  /// scales of each query and key head's RMSNorm; empty names mean no such norm. `core` null: this
-  /// rank has all rows.
+  /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C. q_norm, k_norm: as in
+  /// QueryKeyNorm; empty names mean no such norm. `core` null: this rank has all rows.
   SelfAttention(Options options, Linear qkv, Linear out, Param q_norm = {}, Param k_norm = {},
                 std::unique_ptr<AttentionCore> core = nullptr);
 
@@ -36,21 +35,18 @@ class SelfAttention final : public Layer {
   void visit(ParamVisitor& visitor) override;
 
  private:
-  bool has_qk_norm() const { return !q_norm_.name.empty(); }
   AttentionCore::Setup setup() const {
     return {options_.heads, options_.scale, options_.window, options_.softcap};
   }
   std::span<const Tensor> kept_by_core(const Pass& pass) const {
-    return pass.kept.subspan(has_qk_norm() ? 4 : 2);
+    return pass.kept.subspan(2 + norm_.num_kept());
   }
   void rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const;
-  void add_norm_gradient(Run& run, const Tensor& dweights, std::int64_t row, Param& norm) const;
 
   Options options_;
   Linear qkv_;
   Linear out_;
-  Param q_norm_;
-  Param k_norm_;
+  QueryKeyNorm norm_;
   std::unique_ptr<AttentionCore> core_;
 };
 

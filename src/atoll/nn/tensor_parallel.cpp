@@ -9,6 +9,7 @@
 #include "atoll/ops/embedding/embedding.h"
 #include "atoll/ops/int8/int8.h"
 #include "atoll/ops/matmul/matmul.h"
+#include "atoll/ops/softcap/softcap.h"
 
 namespace atl::nn {
 
@@ -54,6 +55,7 @@ void scatter_sum(Axis& axis, const Tensor& all, const Tensor& mine) {
 
 void gather_rows(Run& run, Axis& axis, const Tensor& mine, const Tensor& all) {
   ops::copy(run, flat(mine), rows_of(all, axis));
+  if (axis.size == 1) return;
   comm::Group& group = group_of(axis);
   const Waiting waiting(axis);
   group.all_gather(flat(all), group.even_parts(all.num_elements()));
@@ -208,12 +210,18 @@ HeadRoom head_room(DeviceKind device, const Spec& all, const ops::VocabularyPart
 
 struct VocabularyCrossEntropy::Chunk {
   Tensor x, targets, logits, statistics, loss;
-  Tensor dx;  // undefined outside training
+  Tensor dx;      // undefined outside training
+  Tensor capped;  // room for a copy of the logits, of a head with a cap in training
 };
 
-VocabularyCrossEntropy::VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param weight,
-                                               DeviceKind device)
-    : axis_(axis), part_(part), device_(device), own_(std::move(weight)), weight_(&own_) {
+VocabularyCrossEntropy::VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, double softcap,
+                                               Param weight, DeviceKind device)
+    : axis_(axis),
+      part_(part),
+      softcap_(softcap),
+      device_(device),
+      own_(std::move(weight)),
+      weight_(&own_) {
   own_.is_embedding = true;
 }
 
@@ -229,17 +237,20 @@ Footprint VocabularyCrossEntropy::plan(Spec x) const {
       std::max({ops::matmul_scratch_bytes(ops::Transpose::kNT, chunk, weight_->spec, device_),
                 ops::matmul_scratch_bytes(ops::Transpose::kNN, room.logits, weight_->spec, device_),
                 ops::matmul_scratch_bytes(ops::Transpose::kTN, room.logits, chunk, device_)});
-  footprint.scratch_bytes = 2 * align_up(room.x.bytes()) + align_up(room.logits.bytes()) +
-                            align_up(room.statistics.bytes()) + products;
+  const std::size_t logits = (softcap_ > 0 ? 2 : 1) * align_up(room.logits.bytes());
+  footprint.scratch_bytes =
+      2 * align_up(room.x.bytes()) + logits + align_up(room.statistics.bytes()) + products;
   return footprint;
 }
 
 void VocabularyCrossEntropy::run_chunk(Run& run, const Chunk& chunk) const {
   const bool training = chunk.dx.defined();
   ops::matmul(run, ops::Transpose::kNT, chunk.x, weight_->value, chunk.logits);
+  if (softcap_ > 0) ops::softcap_forward(run, softcap_, chunk.logits, chunk.logits);
+  if (chunk.capped.defined()) ops::copy(run, chunk.logits, chunk.capped);
   const Tensor mine = flat(chunk.statistics.rows(axis_->rank, axis_->rank + 1));
   ops::softmax_part(run, part_, chunk.logits, chunk.targets, mine);
-  {
+  if (axis_->size > 1) {
     comm::Group& group = group_of(*axis_);
     const Waiting waiting(*axis_);
     group.all_gather(flat(chunk.statistics), group.even_parts(chunk.statistics.num_elements()));
@@ -247,6 +258,9 @@ void VocabularyCrossEntropy::run_chunk(Run& run, const Chunk& chunk) const {
   ops::cross_entropy_part(run, part_, axis_->rank, /*factor=*/1, chunk.statistics, chunk.targets,
                           chunk.logits, chunk.loss, training);
   if (!training) return;
+  if (softcap_ > 0) {
+    ops::softcap_backward(run, softcap_, chunk.capped, chunk.logits, chunk.logits);
+  }
   ops::matmul(run, ops::Transpose::kNN, chunk.logits, weight_->value, chunk.dx);
   if (weight_->frozen) return;
   ops::matmul(run, ops::Transpose::kTN, chunk.logits, chunk.x, weight_->grad, {},
@@ -261,6 +275,8 @@ void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
   const Tensor dx = inner.take_scratch(room.x);
   const Tensor logits = inner.take_scratch(room.logits);
   const Tensor statistics = inner.take_scratch(room.statistics);
+  const bool keeps = softcap_ > 0 && run.training;
+  const Tensor capped = keeps ? inner.take_scratch(room.logits) : Tensor();
   gather_rows(inner, *axis_, pass.x, x);
   const std::int64_t rows = x.dim(0);
   const Tensor targets = flat(pass.batch->targets);
@@ -274,9 +290,12 @@ void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
                       .logits = logits.rows(0, end - begin),
                       .statistics = flat(statistics).rows(0, shape.num_elements()).reshaped(shape),
                       .loss = loss.rows(begin, end),
-                      .dx = run.training ? dx.rows(begin, end) : Tensor()});
+                      .dx = run.training ? dx.rows(begin, end) : Tensor(),
+                      .capped = keeps ? capped.rows(0, end - begin) : Tensor()});
   }
-  if (run.training) scatter_sum(*axis_, dx, pass.kept[0]);
+  if (!run.training) return;
+  if (axis_->size == 1) return ops::copy(run, dx, pass.kept[0]);
+  scatter_sum(*axis_, dx, pass.kept[0]);
 }
 
 void VocabularyCrossEntropy::logits(Run& run, Tensor x, Tensor out) const {
@@ -291,7 +310,8 @@ void VocabularyCrossEntropy::logits(Run& run, Tensor x, Tensor out) const {
     ops::matmul_int8(inner, x, weight_->int8, mine);
   else
     ops::matmul(inner, ops::Transpose::kNT, x, weight_->value, mine);
-  {
+  if (softcap_ > 0) ops::softcap_forward(inner, softcap_, mine, mine);
+  if (axis_->size > 1) {
     comm::Group& group = group_of(*axis_);
     const Waiting waiting(*axis_);
     group.all_gather(gathered, parts);

@@ -93,13 +93,14 @@ class VocabularyEmbedding final : public Layer {
 /// x: (B, T / t, C)  y: (B, T), the same on all ranks.
 class VocabularyCrossEntropy final : public Layer {
  public:
-  /// `device`: whose memory is planned.
-  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param weight,
+  /// `softcap`: logits go through ops::softcap_forward; 0: they do not. `device`: whose memory is
+  /// planned. With an axis of one rank the part is the whole vocabulary.
+  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, double softcap, Param weight,
                          DeviceKind device = DeviceKind::kCpu);
   /// A head that shares the embedding's table, which must outlive it.
-  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, Param* tied,
+  VocabularyCrossEntropy(Axis* axis, ops::VocabularyPart part, double softcap, Param* tied,
                          DeviceKind device = DeviceKind::kCpu)
-      : axis_(axis), part_(part), device_(device), weight_(tied) {}
+      : axis_(axis), part_(part), softcap_(softcap), device_(device), weight_(tied) {}
   VocabularyCrossEntropy(const VocabularyCrossEntropy&) = delete;
   VocabularyCrossEntropy& operator=(const VocabularyCrossEntropy&) = delete;
 
@@ -108,8 +109,8 @@ class VocabularyCrossEntropy final : public Layer {
   void backward_input(Run& run, const Pass& pass) override;
   void visit(ParamVisitor& visitor) override { visitor.param(*weight_); }
 
-  /// out = x W^T over the whole vocabulary, the same on all ranks.  x: (R, C), the same on all
-  /// ranks  out: f32 (R, V). For generation; needs logits_scratch_bytes of scratch.
+  /// out = x W^T over the whole vocabulary, capped, the same on all ranks.  x: (R, C), the same on
+  /// all ranks  out: f32 (R, V). For generation; needs logits_scratch_bytes of scratch.
   void logits(Run& run, Tensor x, Tensor out) const;
   std::size_t logits_scratch_bytes(const Spec& x) const;
 
@@ -119,6 +120,7 @@ class VocabularyCrossEntropy final : public Layer {
 
   Axis* axis_;
   ops::VocabularyPart part_;
+  double softcap_;
   DeviceKind device_;
   Param own_;
   Param* weight_;

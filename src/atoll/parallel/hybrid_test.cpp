@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "atoll/base/error.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/draw_testing.h"
 
@@ -88,15 +89,18 @@ TEST(Hybrid, RanksShareSequences) {
 }
 
 // What these have beside Llama's form: norms behind branches, fused matrices, scales, layers
-// without rotation, and windows with a rotation of their own.
+// without rotation, windows with a rotation of their own, caps of scores and logits, layer norms.
 TEST(Hybrid, FamiliesOfOtherFormsGiveWhatOneRankGives) {
-  for (const char* family : {"smollm3", "phi3", "granite", "glm4", "gemma3_text"}) {
+  for (const char* family :
+       {"smollm3", "phi3", "granite", "glm4", "gemma3_text", "gemma2", "starcoder2"}) {
     nn::ModelConfig model = small_model(family, 4, 2);
     model.embedding_scale = 3;
     model.residual_scale = 0.5;
     model.attention_scale = 0.3;
     model.logits_scale = 0.7;
-    if (std::string_view(family) == "gemma3_text") {
+    if (std::string_view(family).starts_with("gemma")) {
+      model.attention_softcap = 1.5;
+      model.logits_softcap = 4;
       model.sliding_window = 5;
       for (int i = 0; i < model.num_layers; ++i) model.windowed_layers.push_back(i % 2 == 0);
     }
@@ -109,6 +113,29 @@ TEST(Hybrid, FamiliesOfOtherFormsGiveWhatOneRankGives) {
                                  Layout{.tensor = 2, .pipeline = 2, .context = 2}}) {
       SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
       expect_close(train(task, layout), expected);
+    }
+  }
+}
+
+// OLMo's norm of all query heads together needs them on one rank.
+TEST(Hybrid, NormsOfAllHeadsGiveWhatOneRankGives) {
+  for (const char* family : {"olmo2", "olmo3"}) {
+    const Task task = {
+        .model = nn::parse_config(nn::config_json(small_model(family, 4, 2)), "a test"),
+        .length = 12};
+    const Outcome expected = train(task, {});
+    for (const Layout& layout :
+         {Layout{.pipeline = 2}, Layout{.context = 2}, Layout{.context = 2, .attention = kRing},
+          Layout{.shard = 2, .zero = Zero::kParameters},
+          Layout{.pipeline = 2, .shard = 2, .context = 2}}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
+      expect_close(train(task, layout), expected);
+    }
+    try {
+      nn::build_model(task.model, {.tensor_size = 2});
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("parallel.tp = 2"));
     }
   }
 }

@@ -154,9 +154,9 @@ void InferenceEngine::plan_memory(Device& device) {
   for (const std::int64_t rows : {std::int64_t{1}, kLogitRows}) {
     if (!has_head) continue;
     const Spec hidden = {Dtype::kF32, {rows, config.hidden_size}};
-    head_bytes =
-        std::max(head_bytes, shared == 1 ? model_->head->logits_scratch_bytes(hidden)
-                                         : shared_head(*model_)->logits_scratch_bytes(hidden));
+    const nn::VocabularyCrossEntropy* head = shared_head(*model_);
+    head_bytes = std::max(head_bytes, head == nullptr ? model_->head->logits_scratch_bytes(hidden)
+                                                      : head->logits_scratch_bytes(hidden));
   }
 
   MemoryPlan plan;

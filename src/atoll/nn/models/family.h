@@ -69,6 +69,10 @@ Family phi3_family();
 Family granite_family();
 Family glm4_family();
 Family gemma3_family();
+Family gemma2_family();
+Family olmo2_family();
+Family olmo3_family();
+Family starcoder2_family();
 
 /// All families, in the order help texts list them.
 std::span<const Family> families();

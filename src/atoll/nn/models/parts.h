@@ -49,7 +49,7 @@ std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_pt
 /// The first stage of a model and the last.
 struct TensorEnds {
   std::unique_ptr<Layer> embedding, head;
-  LinearCrossEntropy* plain_head = nullptr;  ///< null where ranks share the vocabulary
+  LinearCrossEntropy* plain_head = nullptr;  ///< null where the head is a VocabularyCrossEntropy
 };
 
 /// Throws Error(kUser) naming `origin` and the field when sizes do not fit together: zero, heads

@@ -34,7 +34,7 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
                            : reader.integer("num_key_value_heads", heads.num_heads);
   config.intermediate_size = reader.integer("intermediate_size");
   config.max_positions = reader.integer("max_position_embeddings", defaults.max_positions);
-  config.norm_eps = reader.number("rms_norm_eps", defaults.norm_eps);
+  config.norm_eps = reader.number(defaults.norm_eps_field, defaults.norm_eps);
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.tie_embeddings = reader.boolean("tie_word_embeddings", defaults.tie_embeddings);
   config.activation = reader.text(defaults.activation_field, defaults.activation);
@@ -136,6 +136,20 @@ Param norm_weight(std::string name, const Spec& spec, double offset) {
                     /*decay=*/false);
 }
 
+// A norm of whole rows; a layer norm's bias is called as its weight is.
+std::unique_ptr<Layer> row_norm(const ModelConfig& config, const DecoderForm& form,
+                                const TensorSplit& split, Param weight) {
+  if (!form.layer_norm) {
+    return std::make_unique<RmsNorm>(ops::RmsScale(config.norm_eps, form.norm_offset),
+                                     split.all(std::move(weight)));
+  }
+  constexpr std::string_view kWeight = "weight";
+  std::string name = weight.name.substr(0, weight.name.size() - kWeight.size()) + "bias";
+  Param bias = make_param(std::move(name), weight.spec, Init::zero(), /*decay=*/false);
+  return std::make_unique<LayerNorm>(config.norm_eps, split.all(std::move(weight)),
+                                     split.all(std::move(bias)));
+}
+
 // The rotations of a model's layers.
 struct RopeTables {
   const Constant* all = nullptr;
@@ -210,10 +224,9 @@ class Blocks {
                          options_, index);
   }
   std::unique_ptr<Layer> block_norm(const std::string& at, const char* name) const {
-    Param weight = norm_weight(fmt::format("{}{}.weight", at, name),
-                               {options_.dtype, {config_.hidden_size}}, form_.norm_offset);
-    return std::make_unique<RmsNorm>(ops::RmsScale(config_.norm_eps, form_.norm_offset),
-                                     split_.all(std::move(weight)));
+    return row_norm(config_, form_, split_,
+                    norm_weight(fmt::format("{}{}.weight", at, name),
+                                {options_.dtype, {config_.hidden_size}}, form_.norm_offset));
   }
 
   LinearParams linear(const std::vector<LinearPart>& parts, std::int64_t in, double stddev,
@@ -238,13 +251,14 @@ class Blocks {
         sizes.hidden(linear({{at + "o_proj", config_.hidden_size}}, heads.query_width(),
                             residual_stddev(config_), config_.attention_bias)),
         out_bias);
-    const auto head_norm = [&](const char* name) {
-      return norm_weight(at + name, {options_.dtype, {heads.head_dim}}, form_.norm_offset);
+    const auto head_norm = [&](const char* name, std::int64_t row) {
+      const std::int64_t width = form_.qk_norm_of_rows ? row : heads.head_dim;
+      return norm_weight(at + name, {options_.dtype, {width}}, form_.norm_offset);
     };
     Param q_norm, k_norm;
     if (config_.qk_norm) {
-      q_norm = split_.all(sizes.query_norm(head_norm("q_norm.weight")));
-      k_norm = split_.all(head_norm("k_norm.weight"));
+      q_norm = split_.all(sizes.query_norm(head_norm("q_norm.weight", heads.query_width())));
+      k_norm = split_.all(head_norm("k_norm.weight", heads.kv_width()));
     }
     const SelfAttention::Options options = {.heads = split_.heads(),
                                             .scale = config_.score_scale(),
@@ -263,19 +277,28 @@ class Blocks {
   std::unique_ptr<Layer> make_mlp(const std::string& block) const {
     const std::int64_t width = config_.intermediate_size;
     const Parametrisation sizes(config_, options_);
+    Param out_bias;
+    Linear down =
+        split_.mlp_out(sizes.hidden(linear({{block + form_.mlp_down, config_.hidden_size}}, width,
+                                           residual_stddev(config_), config_.mlp_bias)),
+                       out_bias);
+    if (form_.plain_mlp != nullptr) {
+      Linear in =
+          split_.mlp_in(sizes.hidden(linear({{block + form_.plain_mlp, width}}, config_.hidden_size,
+                                            config_.initializer_range, config_.mlp_bias)),
+                        /*num_parts=*/1);
+      return split_.branch(std::make_unique<GeluMlp>(ops::Gelu::kTanh, std::move(in),
+                                                     std::move(down), options_.keep_all()),
+                           std::move(out_bias));
+    }
     const std::vector<LinearPart> apart = {{block + "mlp.gate_proj", width},
                                            {block + "mlp.up_proj", width}};
     const std::vector<LinearPart> fused = {
         {block + (form_.gate_up != nullptr ? form_.gate_up : ""), 2 * width}};
-    Param out_bias;
     Linear gate_up = split_.mlp_in(
         sizes.hidden(linear(form_.gate_up != nullptr ? fused : apart, config_.hidden_size,
                             config_.initializer_range, config_.mlp_bias)),
         /*num_parts=*/2);
-    Linear down =
-        split_.mlp_out(sizes.hidden(linear({{block + "mlp.down_proj", config_.hidden_size}}, width,
-                                           residual_stddev(config_), config_.mlp_bias)),
-                       out_bias);
     return split_.branch(std::make_unique<GluMlp>(form_.glu, std::move(gate_up), std::move(down),
                                                   options_.keep_all()),
                          std::move(out_bias));
@@ -305,13 +328,21 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
 
 std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options,
                                      const DecoderForm& form) {
+  if (config.qk_norm && form.qk_norm_of_rows && options.tensor_size > 1) {
+    throw user_error(
+        "parallel.tp = {}: models of the family {} norm the queries of all heads together, and "
+        "atoll does that on one rank; leave parallel.tp out, and take parallel.pp, parallel.cp or "
+        "dp.zero",
+        options.tensor_size, config.family);
+  }
   const Dtype dtype = options.dtype;
   const Spec table = {dtype, {config.vocab_size, config.hidden_size}};
   const Init init = Init::normal(config.initializer_range);
   TensorSplit split(config, options);
   TensorEnds ends = split.ends(
       make_param("model.embed_tokens.weight", table, init, /*decay=*/true), {},
-      config.tie_embeddings ? Param{} : make_param("lm_head.weight", table, init, /*decay=*/true));
+      config.tie_embeddings ? Param{} : make_param("lm_head.weight", table, init, /*decay=*/true),
+      config.logits_softcap);
   ends.embedding = scaled(std::move(ends.embedding), config.embedding_scale);
 
   std::vector<std::unique_ptr<Constant>> constants;
@@ -326,11 +357,11 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
     }
     blocks.push_back(make_block.make(i, has_experts ? loads.back().get() : nullptr));
   }
-  auto norm = std::make_unique<RmsNorm>(
-      ops::RmsScale(config.norm_eps, form.norm_offset),
-      split.all(Parametrisation(config, options)
-                    .final_norm(norm_weight("model.norm.weight", {dtype, {config.hidden_size}},
-                                            form.norm_offset))));
+  auto norm =
+      row_norm(config, form, split,
+               Parametrisation(config, options)
+                   .final_norm(norm_weight("model.norm.weight", {dtype, {config.hidden_size}},
+                                           form.norm_offset)));
   // A head of s x gives s times the logits.
   auto model = assemble(config, options, std::move(constants), split, std::move(ends),
                         std::move(blocks), scaled(std::move(norm), config.logits_scale));

@@ -1,7 +1,8 @@
 #pragma once
 
 // The decoder that Llama began and Mistral and Qwen vary: RMSNorm before each branch, rotary
-// positions, grouped-query attention, SwiGLU. A family's file says what it adds or leaves out.
+// positions, grouped-query attention, SwiGLU. A family's file says what it adds, leaves out or has
+// in another form.
 
 #include <cstdint>
 #include <memory>
@@ -22,6 +23,7 @@ struct DecoderDefaults {
   std::int64_t num_kv_heads = 0;  ///< 0: as many as query heads
   std::int64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
   double norm_eps = 1e-6;
+  const char* norm_eps_field = "rms_norm_eps";
   double rope_theta = 10000;
   double local_rope_theta = 0;  ///< of layers with a window, where that is another
   double rotary_part = 1;       ///< of each head's elements, where config.json may say so
@@ -39,6 +41,12 @@ struct DecoderForm {
   const char* qkv = nullptr;      ///< one matrix: queries, keys and values, as "self_attn.qkv_proj"
   const char* gate_up = nullptr;  ///< one matrix: gate and up, as "mlp.gate_up_proj"
   double norm_offset = 0;         ///< see ops::RmsScale; a weight then starts at 1 - norm_offset
+  bool layer_norm = false;        ///< norms of rows are LayerNorm, with a bias each
+  /// With config.qk_norm: all query heads of a row have one norm, and all key heads.
+  bool qk_norm_of_rows = false;
+  /// An MLP without a gate: "mlp.c_fc", GELU (tanh), and `mlp_down`.
+  const char* plain_mlp = nullptr;
+  const char* mlp_down = "mlp.down_proj";
   Glu glu = Glu::kSwiglu;
   const ExpertNames* experts = nullptr;  ///< of blocks with experts
   ops::RotaryPairs rotary_pairs = ops::RotaryPairs::kHalves;

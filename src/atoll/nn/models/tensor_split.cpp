@@ -296,11 +296,22 @@ std::unique_ptr<TokenDispatch> TensorSplit::token_dispatch() const {
   return std::make_unique<ExpertParallelDispatch>(expert_.get());
 }
 
-TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
+TensorEnds TensorSplit::ends(Param table, Param positions, Param weight, double softcap) const {
   const bool tied = weight.name.empty();
   TensorEnds ends;
   if (!is_split()) {
+    const std::int64_t total = table.spec.shape.dim(0);
     auto embedding = std::make_unique<Embedding>(std::move(table), std::move(positions));
+    if (softcap > 0) {
+      // The fused head has no place for a cap between the product and the loss.
+      const ops::VocabularyPart whole = {0, total, total};
+      ends.head = tied ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), whole, softcap,
+                                                                  &embedding->table(), device_)
+                       : std::make_unique<VocabularyCrossEntropy>(axis_.get(), whole, softcap,
+                                                                  std::move(weight), device_);
+      ends.embedding = std::move(embedding);
+      return ends;
+    }
     auto head = tied ? std::make_unique<LinearCrossEntropy>(&embedding->table(), device_)
                      : std::make_unique<LinearCrossEntropy>(std::move(weight), device_);
     ends.plain_head = head.get();
@@ -320,9 +331,9 @@ TensorEnds TensorSplit::ends(Param table, Param positions, Param weight) const {
   const ops::VocabularyPart part = {mine.begin, mine.count, total};
   auto embedding = std::make_unique<VocabularyEmbedding>(
       axis_.get(), part, cut_rows(std::move(table)), all(std::move(positions)));
-  ends.head = tied ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), part,
+  ends.head = tied ? std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, softcap,
                                                               &embedding->table(), device_)
-                   : std::make_unique<VocabularyCrossEntropy>(axis_.get(), part,
+                   : std::make_unique<VocabularyCrossEntropy>(axis_.get(), part, softcap,
                                                               cut_rows(std::move(weight)), device_);
   ends.embedding = std::move(embedding);
   return ends;

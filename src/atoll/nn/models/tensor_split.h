@@ -54,8 +54,8 @@ class TensorSplit {
   /// How rows come to them; null: this rank has all.
   std::unique_ptr<TokenDispatch> token_dispatch() const;
 
-  /// An empty `weight` ties the head to the table.
-  TensorEnds ends(Param table, Param positions, Param weight) const;
+  /// An empty `weight` ties the head to the table. `softcap`: of the logits; 0: none.
+  TensorEnds ends(Param table, Param positions, Param weight, double softcap = 0) const;
 
   /// Gives the model, which has all of its layers, the axes that these point to.
   void hand_over(Model& model);

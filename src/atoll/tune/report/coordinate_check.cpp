@@ -114,6 +114,12 @@ class Watched {
     const auto width = static_cast<std::size_t>(state_.options().model.hidden_size);
     Values last = *seen_[seen_.size() - 2];
     last.resize(std::min(last.size(), kLogitRows * width));
+    if (state_.model().head == nullptr) {
+      throw user_error(
+          "the coordinate check does not know heads that cap their logits, as those of "
+          "the family {}; take another",
+          state_.options().model.family);
+    }
     all.push_back(logits_of(last, values_of(state_.model().head->weight()->value), width));
     return all;
   }
