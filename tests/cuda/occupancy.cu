@@ -83,32 +83,7 @@ int blocks(int major, int registers, const Shape& shape) {
 
 int main() {
   std::map<std::string, Shape> shapes;
-  add<ActivationKernels>(shapes);
-  add<AttentionKernels>(shapes);
-  add<AttentionMmaKernels>(shapes);
-  add<BlockDiagonalKernels>(shapes);
-  add<CodesKernels>(shapes);
-  add<ColumnKernels>(shapes);
-  add<CopyBlocksKernels>(shapes);
-  add<CrossEntropyKernels>(shapes);
-  add<ElementwiseKernels>(shapes);
-  add<EmbeddingKernels>(shapes);
-  add<ExpertRowsKernels>(shapes);
-  add<Fp8Kernels>(shapes);
-  add<GroupedMatmulKernels>(shapes);
-  add<GroupedMmaKernels>(shapes);
-  add<MuonKernels>(shapes);
-  add<NarrowWeightsKernels>(shapes);
-  add<NormKernels>(shapes);
-  add<WideNormKernels>(shapes);
-  add<QkNormKernels>(shapes);
-  add<RopeKernels>(shapes);
-  add<RoutingKernels>(shapes);
-  add<SampleTokenKernels>(shapes);
-  add<FactorsKernels>(shapes);
-  add<SignsKernels>(shapes);
-  add<UpdateKernels>(shapes);
-  add<VocabularyPartKernels>(shapes);
+  add<AllKernels>(shapes);
   int registers[3];
   char name[512];
   while (std::scanf("%d %d %d %511[^\n]", &registers[0], &registers[1], &registers[2], name) == 4) {
