@@ -167,5 +167,35 @@ def prefix_bpe(text):
         pre_tokenizer=pre_tokenizers.Whitespace(), decoder=decoders.WordPiece()).to_str()
 
 
+def byte_first(text):
+    """Steps after ByteLevel see its spelling."""
+    return words_of(
+        text, trainers.BpeTrainer(vocab_size=500, show_progress=False, special_tokens=["<s>"],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet()),
+        models.BPE(), decoder=decoders.ByteLevel(),
+        pre_tokenizer=pre_tokenizers.Sequence([
+            pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(True),
+            pre_tokenizers.Split("e", "merged_with_previous")])).to_str()
+
+
+def byte_normalizer(text):
+    tokenizer = words_of(
+        text, trainers.BpeTrainer(vocab_size=500, show_progress=False, special_tokens=["<s>"],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet()),
+        models.BPE(), decoder=decoders.ByteLevel(),
+        normalizer=normalizers.Sequence([normalizers.NFC(), normalizers.ByteLevel()]),
+        pre_tokenizer=pre_tokenizers.Split("\u0120", "merged_with_next"))
+    tokenizer.add_tokens([AddedToken("the Lord", normalized=True)])
+    return tokenizer.to_str()
+
+
+def byte_words(text):
+    return words_of(
+        text, word_piece_trainer(), models.WordPiece(unk_token="[UNK]"),
+        pre_tokenizer=pre_tokenizers.ByteLevel(False),
+        decoder=decoders.WordPiece()).to_str()
+
+
 MODELS = {f.__name__: f for f in (
-    bert, word_piece, word_level, unigram, unigram_bytes, clip, prefix_bpe)}
+    bert, word_piece, word_level, unigram, unigram_bytes, clip, prefix_bpe,
+    byte_first, byte_normalizer, byte_words)}

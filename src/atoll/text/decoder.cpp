@@ -67,7 +67,7 @@ Decoder::Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view o
     : rules_(spec.decoder), max_id_(highest_id(spec)), ids_(std::move(vocab)) {
   tokens_.reserve(spec.model.vocab.size() + spec.added_tokens.size());
   for (const auto& [token, id] : spec.model.vocab) {
-    put(token, id, token_text(token, spec.model.byte_level, rules_), origin);
+    put(token, id, token_text(token, spec.model.byte_level || rules_.byte_level, rules_), origin);
   }
   for (const AddedToken& token : spec.added_tokens) {
     const auto known = ids_.find(token.content);

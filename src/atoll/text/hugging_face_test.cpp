@@ -104,7 +104,8 @@ INSTANTIATE_TEST_SUITE_P(All, HuggingFace,
                                          "llama2", "mistral", "gemma", "metaspace", "unk_each",
                                          "byte", "char", "roberta", "old_metaspace", "bert",
                                          "word_piece", "word_level", "unigram", "unigram_bytes",
-                                         "clip", "prefix_bpe"),
+                                         "clip", "prefix_bpe", "byte_first", "byte_normalizer",
+                                         "byte_words"),
                          [](const auto& info) { return info.param; });
 
 // Vocabularies converted from SentencePiece keep every byte, but U+2581 becomes a space, and of a

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/text/byte_level.h"
 #include "atoll/text/unicode_pins.h"
 #include "atoll/text/utf8.h"
 
@@ -231,6 +232,8 @@ std::string Normalizer::run(const Step& step, std::string_view piece, RegexMatch
       return change([](std::string_view, std::string& out) { out += ' '; });
     case Kind::kSurround:
       return change([](std::string_view c, std::string& out) { (out += ' ').append(c) += ' '; });
+    case Kind::kByteLevel:
+      return to_byte_level(piece);
     case Kind::kCharsMap:
       return map_valid(piece, [&](auto t, auto& out) { append_mapped(t, *step.map, out); });
   }

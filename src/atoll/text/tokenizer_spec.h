@@ -52,6 +52,7 @@ struct NormalizerStep {
     kSpace,      ///< Characters of `char_class` become spaces.
     kSurround,   ///< Characters of `char_class` get a space before and one after.
     kCharsMap,   ///< SentencePiece's map of characters, which is `content`.
+    kByteLevel,  ///< Every byte becomes the character that spells it (byte_level.h).
   };
   Kind kind = Kind::kForm;
   NormalForm form = NormalForm::kNfc;
@@ -69,6 +70,7 @@ struct PreTokenizerStep {
     kSplit,        ///< Cuts at matches of `pattern`; `behavior` says which pieces that gives.
     kPrefixSpace,  ///< A piece that does not start with a space gets one.
     kMetaspace,    ///< Spaces become `pattern`; see `prepend`; then cut before each when `split`.
+    kByteLevel,    ///< Every byte becomes the character that spells it; for steps after ByteLevel.
   };
   /// What a match is to the text around it; adjacent matches count as one after the other.
   enum class Behavior {
@@ -120,6 +122,7 @@ struct BpeSpec {
 struct DecoderSpec {
   /// In every token, the first becomes the second, in this order.
   std::vector<std::pair<std::string, std::string>> replace;
+  bool byte_level = false;     ///< Tokens spell bytes, of words that are characters.
   bool byte_fallback = false;  ///< Tokens <0x00> to <0xFF> are bytes.
   std::string strip;           ///< One ASCII character, or none; it goes away at the text's start,
   int strip_count = 0;         ///< so many times at most.

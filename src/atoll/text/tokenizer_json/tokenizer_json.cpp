@@ -24,9 +24,6 @@ class Parser : public JsonReader {
     if (root.contains("added_tokens")) added_tokens(root["added_tokens"], spec.added_tokens);
     if (root.contains("normalizer")) parse_normalizer(root["normalizer"], origin(), spec);
     parse_pre_tokenizer(root.value("pre_tokenizer", Json()), origin(), spec);
-    if (spec.model.byte_level && spec.model_kind != ModelKind::kBpe) {
-      refuse("pre_tokenizer", "ByteLevel with a model that is not BPE", "it is with BPE");
-    }
     if (root.contains("post_processor")) {
       post_processor(root["post_processor"], "post_processor", spec);
     }

@@ -72,9 +72,6 @@ TEST(TokenizerJsonModels, WordPieceTakesTheLongestMatch) {
   json = word_piece_json();
   json["model"]["max_input_chars_per_word"] = 1001;
   expect_error(json, ErrorKind::kUser, "max_input_chars_per_word 1001");
-  json = word_piece_json();
-  json["pre_tokenizer"] = {{"type", "ByteLevel"}};
-  expect_error(json, ErrorKind::kUser, "ByteLevel with a model that is not BPE");
 }
 
 TEST(TokenizerJsonModels, UnigramTakesTheBestSum) {

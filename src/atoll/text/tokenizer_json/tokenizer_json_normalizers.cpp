@@ -82,6 +82,9 @@ class NormalizerParser : public JsonReader {
       step.kind = Kind::kStrip;
       step.left = flag(json, "strip_left", true, where);
       step.right = flag(json, "strip_right", true, where);
+    } else if (type == "ByteLevel") {
+      object(json, where, {"type"});
+      step.kind = Kind::kByteLevel;
     } else if (type == "Precompiled") {
       object(json, where, {"type", "precompiled_charsmap"});
       step.kind = Kind::kCharsMap;
@@ -105,7 +108,7 @@ class NormalizerParser : public JsonReader {
     }
     refuse(where, "the type " + type,
            "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip, StripAccents, Nmt, "
-           "BertNormalizer, Precompiled and Sequence are");
+           "BertNormalizer, ByteLevel, Precompiled and Sequence are");
   }
 
   std::string from_base64(const Json& json, const std::string& where) const {

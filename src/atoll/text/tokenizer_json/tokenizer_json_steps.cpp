@@ -26,13 +26,13 @@ class StepsParser : public JsonReader {
         steps.push_back(&step);
       }
     }
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (spec.model.byte_level) {
-        refuse(where, fmt::format("{} as step {} of {}", type_of(*steps[i]), i + 1, steps.size()),
-               "ByteLevel must be the last step");
-      }
-      spec.model.byte_level = type_of(*steps[i]) == "ByteLevel";
-      pre_tokenizer_step(*steps[i], where, spec);
+    for (const Json* step : steps) {
+      pre_tokenizer_step(*step, where, spec);
+      if (type_of(*step) != "ByteLevel") continue;
+      // Words of bytes are faster than their spelling, which steps after it and other models see.
+      const bool as_bytes = step == steps.back() && spec.model_kind == ModelKind::kBpe;
+      spec.model.byte_level = as_bytes;
+      if (!as_bytes) spec.pre_tokenizer.push_back({.kind = PreTokenizerStep::Kind::kByteLevel});
     }
   }
 
@@ -47,8 +47,8 @@ class StepsParser : public JsonReader {
     }
     if (steps.size() == 1 && type_of(*steps[0]) == "ByteLevel") {
       object(*steps[0], "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
-      if (spec.model.byte_level) return;
-      refuse("decoder", "ByteLevel without a pre_tokenizer ByteLevel", "both are, or neither");
+      spec.decoder.byte_level = true;
+      return;
     }
     if (spec.model.byte_level) {
       refuse("decoder", "the type " + type_of(json),

@@ -67,10 +67,8 @@ TEST(TokenizerJson, BothNotationsOfMergesMeanTheSame) {
 TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
   expect_refused("/version", "2.0", "version");
   expect_refused("/novelty", 1, "the key \"novelty\"");
-  expect_refused("/normalizer", {{"type", "ByteLevel"}}, "normalizer has the type ByteLevel");
   expect_refused("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Novel"}}}}},
                  "Novel");
-  expect_refused("/pre_tokenizer", nullptr, "ByteLevel without a pre_tokenizer ByteLevel");
   expect_refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}, "UnicodeScripts");
   expect_refused("/pre_tokenizer/extra", true, "the key \"extra\"");
   expect_refused("/decoder", nullptr, "decoder has the type null");
@@ -142,8 +140,6 @@ TEST(TokenizerJson, CharacterModelsRefuseWhatTheyCannotHonour) {
   expect_error(no_byte, ErrorKind::kUser, "no token for byte 0x41 (\"<0x41>\")");
   expect_error(with("/model/unk_token", "<no>"), ErrorKind::kDamaged, "has no \"<no>\"");
   expect_error(with("/model/fuse_unk", 1), ErrorKind::kDamaged, "\"fuse_unk\"");
-  expect_error(with("/decoder", {{"type", "ByteLevel"}}), ErrorKind::kUser,
-               "ByteLevel without a pre_tokenizer");
   expect_error(with("/decoder/decoders/2", {{"type", "ByteFallback"}}), ErrorKind::kUser,
                "only one that strips the start, after Fuse");
   expect_error(with("/decoder/decoders/3/stop", 1), ErrorKind::kUser, "a Strip");
