@@ -204,6 +204,9 @@ def text_of(kind, text):
 
 def hashes(tokenizer, strings):
     """Of the ids of the strings, and of what they decode to."""
+    # As transformers has them, unless it is told otherwise.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     ids = [tokenizer.encode(s).ids for s in strings]
     texts = [tokenizer.decode(i, skip_special_tokens=False).encode() for i in ids]
     return {"ids": block_hashes([id_bytes(i) for i in ids]), "texts": block_hashes(texts)}
@@ -222,11 +225,7 @@ def main():
         path = directory / f"{kind}.json"
         if kind in kinds() or kind in MODELS:
             path.write_text(text_of(kind, training) + "\n")
-        tokenizer = Tokenizer.from_file(str(path))
-        # As transformers has them, unless it is told otherwise.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        result[kind] = hashes(tokenizer, strings)
+        result[kind] = hashes(Tokenizer.from_file(str(path)), strings)
     lines = [f"{json.dumps(kind)}: {json.dumps(value)}" for kind, value in result.items()]
     hashes_file.write_text("{" + ",\n".join(lines) + "}\n")
 
