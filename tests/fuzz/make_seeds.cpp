@@ -53,12 +53,14 @@ std::string cut_tokenizer(const fs::path& file) {
   for (const auto& [token, id] : model["vocab"].items()) {
     if (ids.size() < kTokens || token == "<unk>" || token.size() == 1) keep(token);
   }
+  const auto prefix = model.value("continuing_subword_prefix", ordered_json());
+  const std::size_t prefix_size = prefix.is_string() ? prefix.get<std::string>().size() : 0;
   ordered_json merges = ordered_json::array();
   for (const auto& merge : model["merges"]) {
     const auto left = merge[0].get<std::string>();
     const auto right = merge[1].get<std::string>();
     if (merges.size() >= kTokens || !ids.contains(left) || !ids.contains(right)) continue;
-    keep(left + right);
+    keep(left + right.substr(prefix_size));
     merges.push_back({left, right});
   }
   for (auto& added : json["added_tokens"]) added["id"] = ids.at(added["content"]);
@@ -71,8 +73,10 @@ void write_tokenizers(const fs::path& to) {
   for (const auto& file : fs::directory_iterator(kText)) {
     if (file.path().extension() != ".json") continue;
     const ordered_json json = ordered_json::parse(read_file(file.path()));
-    if (!json.is_object() || !json.contains("model") || !json["model"].contains("merges")) continue;
-    write_file(to / file.path().filename(), cut_tokenizer(file.path()));
+    if (!json.is_object() || !json.contains("model")) continue;
+    const bool is_bpe = json["model"].contains("merges");
+    write_file(to / file.path().filename(),
+               is_bpe ? cut_tokenizer(file.path()) : read_file(file.path()));
   }
 }
 

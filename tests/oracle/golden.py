@@ -125,6 +125,14 @@ def normalizers(work):
     return "every code point"
 
 
+def classes(work):
+    """Every code point in the library's classes of characters."""
+    needs("tokenizers")
+    script("unicode_classes.py", work / "unicode_classes.inc")
+    same_files(ROOT / "src/atoll/text", work, ["unicode_classes.inc"])
+    return "every code point"
+
+
 def chats(work):
     """What jinja2 renders."""
     name = "src/atoll/text/testdata/chat_templates.json"
@@ -193,6 +201,7 @@ def main():
     checks.run("safetensors_oracle.py", safetensors, program, directory("safetensors"))
     checks.run("tokenizer_oracle.py", tokenizers)
     checks.run("unicode_oracle.py", normalizers, directory("normalizers"))
+    checks.run("unicode_classes.py", classes, directory("classes"))
     checks.run("chat_oracle.py", chats, directory("chats"))
     checks.run("optim_oracle.py", optimizers)
     checks.run("optim_oracle.py --compare-muon", muon)

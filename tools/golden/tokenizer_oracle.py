@@ -4,10 +4,10 @@
 The reference is Hugging Face's `tokenizers` library:
 
     python3 -m venv .venv-golden
-    .venv-golden/bin/pip install tokenizers==0.23.3
+    .venv-golden/bin/pip install tokenizers==0.23.3 sentencepiece==0.2.3
     .venv-golden/bin/python tools/golden/tokenizer_oracle.py src/atoll/text/testdata
 
-For each of kinds() it trains a small tokenizer of the shape that well-known models have, and hashes
+For each of kinds() and of MODELS it trains a small tokenizer of the shape that well-known models have, and hashes
 the ids, and the text that they decode to, of 5,000 awkward strings in blocks of 50. byte.json and
 char.json are not trained: they are what make_byte_tokenizer and make_char_tokenizer make (of
 training.txt), copied here. Names of kinds behind the directory make only those anew: training with an
@@ -26,6 +26,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers import processors, trainers
 
 from awkward_strings import awkward_strings, block_hashes, id_bytes, lossy
+from tokenizer_models import MODELS
 
 NUM_STRINGS = 5000
 SEED = 1
@@ -191,6 +192,8 @@ def train(kind, text):
 
 def text_of(kind, text):
     """The file of a kind."""
+    if kind in MODELS:
+        return MODELS[kind](text)
     written = train(kind, text).to_str(pretty=False)
     if "edit" not in kinds()[kind]:
         return written
@@ -201,6 +204,9 @@ def text_of(kind, text):
 
 def hashes(tokenizer, strings):
     """Of the ids of the strings, and of what they decode to."""
+    # As transformers has them, unless it is told otherwise.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     ids = [tokenizer.encode(s).ids for s in strings]
     texts = [tokenizer.decode(i, skip_special_tokens=False).encode() for i in ids]
     return {"ids": block_hashes([id_bytes(i) for i in ids]), "texts": block_hashes(texts)}
@@ -210,20 +216,16 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     directory = Path(sys.argv[1])
-    wanted = sys.argv[2:] or [*kinds(), "byte", "char"]
+    wanted = sys.argv[2:] or [*kinds(), *MODELS, "byte", "char"]
     training = (directory / "training.txt").read_bytes().decode()
     strings = [lossy(s) for s in awkward_strings(NUM_STRINGS, SEED)]
     hashes_file = directory / "hashes.json"
     result = json.loads(hashes_file.read_text()) if hashes_file.exists() else {}
     for kind in wanted:
         path = directory / f"{kind}.json"
-        if kind in kinds():
+        if kind in kinds() or kind in MODELS:
             path.write_text(text_of(kind, training) + "\n")
-        tokenizer = Tokenizer.from_file(str(path))
-        # As transformers has them, unless it is told otherwise.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        result[kind] = hashes(tokenizer, strings)
+        result[kind] = hashes(Tokenizer.from_file(str(path)), strings)
     lines = [f"{json.dumps(kind)}: {json.dumps(value)}" for kind, value in result.items()]
     hashes_file.write_text("{" + ",\n".join(lines) + "}\n")
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/text/byte_level.h"
@@ -28,34 +29,72 @@ BpeModel::BpeModel(const BpeSpec& spec, const TokenIndex& vocab, std::string_vie
     : byte_level_(spec.byte_level),
       byte_fallback_(spec.byte_fallback),
       fuse_unk_(spec.fuse_unk),
+      continuing_prefix_(spec.continuing_prefix),
+      end_suffix_(spec.end_suffix),
+      has_affixes_(!spec.continuing_prefix.empty() || !spec.end_suffix.empty()),
       merges_(spec.merges.size()) {
-  for (int value = 0; value < 256 && (byte_level_ || byte_fallback_); ++value) {
-    const auto byte = static_cast<unsigned char>(value);
-    const std::string spelled =
-        byte_level_ ? to_byte_level({reinterpret_cast<const char*>(&byte), 1}) : byte_token(byte);
-    const std::optional<std::int32_t> found = vocab.find(spelled);
-    // Published byte-level vocabularies lack bytes that their training text did not have.
-    if (!found && !byte_level_) {
-      throw user_error(
-          "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): byte_fallback needs the whole "
-          "byte alphabet; train with it",
-          origin, value, spelled);
+  if (byte_level_ || byte_fallback_) index_bytes(vocab, origin);
+  if (!byte_level_) index_chars(spec, vocab, origin);
+  index_merges(spec, vocab, origin);
+  if (!spec.ignore_merges) return;
+  for (const auto& [token, id] : spec.vocab) {
+    if (!byte_level_) {
+      whole_words_.add(token, id);
+    } else if (const auto bytes = from_byte_level(token)) {
+      whole_words_.add(*bytes, id);
     }
-    byte_ids_[byte] = found.value_or(-1);
   }
-  if (!byte_level_) {
-    for (const auto& [token, id] : spec.vocab) {
-      if (const auto c = only_char(token)) char_ids_.emplace(*c, id);
-    }
-    if (spec.unk_token) {
-      const std::optional<std::int32_t> found = vocab.find(*spec.unk_token);
-      if (!found) {
-        throw damaged_error("{}: model.unk_token: model.vocab has no \"{}\"", origin,
-                            *spec.unk_token);
+}
+
+void BpeModel::index_bytes(const TokenIndex& vocab, std::string_view origin) {
+  for (const Place place : {kInside, kFirst, kLast, kOnly}) {
+    const bool inside = place == kInside || place == kLast;
+    const bool last = place == kLast || place == kOnly;
+    const std::string_view prefix = inside ? std::string_view(continuing_prefix_) : "";
+    const std::string_view suffix = last ? std::string_view(end_suffix_) : "";
+    for (int value = 0; value < 256; ++value) {
+      const auto byte = static_cast<unsigned char>(value);
+      std::string spelled =
+          byte_level_ ? to_byte_level({reinterpret_cast<const char*>(&byte), 1}) : byte_token(byte);
+      spelled.insert(0, prefix).append(suffix);
+      const std::optional<std::int32_t> found = vocab.find(spelled);
+      // Published byte-level vocabularies lack bytes that their training text did not have.
+      if (!found && !byte_level_) {
+        throw user_error(
+            "{}: model.vocab has no token for byte 0x{:02x} (\"{}\"): byte_fallback needs the "
+            "whole byte alphabet; train with it",
+            origin, value, spelled);
       }
-      unk_id_ = *found;
+      byte_ids_[place][byte] = found.value_or(-1);
     }
   }
+}
+
+void BpeModel::index_chars(const BpeSpec& spec, const TokenIndex& vocab, std::string_view origin) {
+  for (const auto& [token, id] : spec.vocab) {
+    for (const Place place : {kInside, kFirst, kLast, kOnly}) {
+      std::string_view rest = token;
+      if (place == kInside || place == kLast) {
+        if (!rest.starts_with(continuing_prefix_)) continue;
+        rest.remove_prefix(continuing_prefix_.size());
+      }
+      if (place == kLast || place == kOnly) {
+        if (!rest.ends_with(end_suffix_)) continue;
+        rest.remove_suffix(end_suffix_.size());
+      }
+      if (const auto c = only_char(rest)) char_ids_[place].emplace(*c, id);
+      if (!has_affixes_) break;
+    }
+  }
+  if (!spec.unk_token) return;
+  const std::optional<std::int32_t> found = vocab.find(*spec.unk_token);
+  if (!found) {
+    throw damaged_error("{}: model.unk_token: model.vocab has no \"{}\"", origin, *spec.unk_token);
+  }
+  unk_id_ = *found;
+}
+
+void BpeModel::index_merges(const BpeSpec& spec, const TokenIndex& vocab, std::string_view origin) {
   const auto id_of = [&](std::size_t rank, const std::string& token) {
     const std::optional<std::int32_t> found = vocab.find(token);
     if (!found) {
@@ -70,16 +109,13 @@ BpeModel::BpeModel(const BpeSpec& spec, const TokenIndex& vocab, std::string_vie
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const auto& [left, right] = spec.merges[rank];
     const IdPair pair{id_of(rank, left), id_of(rank, right)};
-    both.assign(left).append(right);
-    merges_[pair] = {static_cast<std::uint32_t>(rank), id_of(rank, both)};  // last wins
-  }
-  if (!spec.ignore_merges) return;
-  for (const auto& [token, id] : spec.vocab) {
-    if (!byte_level_) {
-      whole_words_.add(token, id);
-    } else if (const auto bytes = from_byte_level(token)) {
-      whole_words_.add(*bytes, id);
+    // The right one is inside a word, and its prefix is not.
+    if (!right.starts_with(continuing_prefix_)) {
+      throw damaged_error("{}: model.merges[{}]: \"{}\" does not begin with \"{}\"", origin, rank,
+                          right, continuing_prefix_);
     }
+    both.assign(left).append(right, continuing_prefix_.size());
+    merges_[pair] = {static_cast<std::uint32_t>(rank), id_of(rank, both)};  // last wins
   }
 }
 
@@ -109,8 +145,9 @@ bool BpeModel::encode_word(std::string_view word, Scratch& scratch,
 }
 
 bool BpeModel::add_bytes(std::string_view bytes, Scratch& scratch) const {
-  for (const char byte : bytes) {
-    const std::int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const Place at = place(i == 0, i + 1 == bytes.size());
+    const std::int32_t id = byte_ids_[at][static_cast<unsigned char>(bytes[i])];
     if (id < 0) return false;
     scratch.symbols.push_back({id, kNoMerge, -1, -1});
   }
@@ -119,14 +156,15 @@ bool BpeModel::add_bytes(std::string_view bytes, Scratch& scratch) const {
 
 bool BpeModel::add_chars(std::string_view word, Scratch& scratch) const {
   bool after_unk = false;
+  bool first = true;
   while (!word.empty()) {
     const Utf8Step step = utf8_step(word);
     const std::string_view piece = word.substr(0, step.size);
     word.remove_prefix(step.size);
-    const auto known =
-        step.kind == Utf8Kind::kValid ? char_ids_.find(decode_utf8(piece)) : char_ids_.end();
-    const bool unk = known == char_ids_.end() && !byte_fallback_;
-    if (known != char_ids_.end()) {
+    const auto& ids = char_ids_[place(std::exchange(first, false), word.empty())];
+    const auto known = step.kind == Utf8Kind::kValid ? ids.find(decode_utf8(piece)) : ids.end();
+    const bool unk = known == ids.end() && !byte_fallback_;
+    if (known != ids.end()) {
       scratch.symbols.push_back({known->second, kNoMerge, -1, -1});
     } else if (byte_fallback_) {
       add_bytes(piece, scratch);
@@ -142,14 +180,17 @@ bool BpeModel::add_chars(std::string_view word, Scratch& scratch) const {
 
 std::size_t BpeModel::first_unknown(std::string_view word) const {
   std::size_t at = 0;
-  if (byte_level_) {
-    while (at < word.size() && byte_ids_[static_cast<unsigned char>(word[at])] >= 0) ++at;
-    return at;
-  }
   while (at < word.size()) {
+    if (byte_level_) {
+      const Place here = place(at == 0, at + 1 == word.size());
+      if (byte_ids_[here][static_cast<unsigned char>(word[at])] < 0) break;
+      ++at;
+      continue;
+    }
     const Utf8Step step = utf8_step(word.substr(at));
     if (step.kind != Utf8Kind::kValid) break;
-    if (!char_ids_.contains(decode_utf8(word.substr(at, step.size)))) break;
+    const Place here = place(at == 0, at + step.size == word.size());
+    if (!char_ids_[here].contains(decode_utf8(word.substr(at, step.size)))) break;
     at += step.size;
   }
   return at;

@@ -54,6 +54,9 @@ class BpeModel {
     std::int32_t id = -1;
   };
 
+  void index_bytes(const TokenIndex& vocab, std::string_view origin);
+  void index_chars(const BpeSpec& spec, const TokenIndex& vocab, std::string_view origin);
+  void index_merges(const BpeSpec& spec, const TokenIndex& vocab, std::string_view origin);
   /// False when a byte has no token.
   bool add_bytes(std::string_view bytes, Scratch& scratch) const;
   bool add_chars(std::string_view word, Scratch& scratch) const;
@@ -68,9 +71,20 @@ class BpeModel {
   bool byte_fallback_;
   bool fuse_unk_;
   std::int32_t unk_id_ = -1;
-  // Of byte level, where -1 is a byte without a token, and of byte fallback.
-  std::array<std::int32_t, 256> byte_ids_{};
-  std::unordered_map<char32_t, std::int32_t> char_ids_;  // unless byte-level
+  // Where in its word a character stands, as far as tokens differ by it.
+  enum Place { kInside = 0, kFirst = 1, kLast = 2, kOnly = 3 };
+  Place place(bool first, bool last) const {
+    if (!has_affixes_) return kInside;
+    return static_cast<Place>((first ? kFirst : 0) + (last ? kLast : 0));
+  }
+
+  std::string continuing_prefix_;
+  std::string end_suffix_;
+  bool has_affixes_;
+  // Of byte level, where -1 is a byte without a token, and of byte fallback; by Place.
+  std::array<std::array<std::int32_t, 256>, 4> byte_ids_{};
+  // Unless byte-level; by Place.
+  std::array<std::unordered_map<char32_t, std::int32_t>, 4> char_ids_;
   PairMap<Merge> merges_;
   TokenIndex whole_words_;  // filled only for ignore_merges
 };

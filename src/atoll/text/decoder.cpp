@@ -32,14 +32,33 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text, at);
 }
 
-std::string token_text(std::string_view token, bool byte_level, const DecoderSpec& rules) {
+// What the library calls cleaning up.
+std::string cleaned_up(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kRules[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kRules) text = replaced(text, from, to);
+  return text;
+}
+
+std::string token_text(std::string_view token, bool byte_level, const DecoderSpec& rules,
+                       bool first = false) {
   if (byte_level) return from_byte_level(token).value_or(std::string(token));
   if (rules.byte_fallback) {
     if (const auto byte = byte_of_token(token)) return std::string(1, static_cast<char>(*byte));
   }
   std::string text(token);
   for (const auto& [from, to] : rules.replace) text = replaced(text, from, to);
-  return text;
+  const std::string& prefix = rules.continuing_prefix;
+  if (rules.spaces && !first) {
+    if (!prefix.empty() && text.starts_with(prefix)) {
+      text.erase(0, prefix.size());
+    } else {
+      text.insert(0, 1, ' ');
+    }
+  }
+  return rules.cleanup ? cleaned_up(std::move(text)) : text;
 }
 
 }  // namespace
@@ -48,7 +67,7 @@ Decoder::Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view o
     : rules_(spec.decoder), max_id_(highest_id(spec)), ids_(std::move(vocab)) {
   tokens_.reserve(spec.model.vocab.size() + spec.added_tokens.size());
   for (const auto& [token, id] : spec.model.vocab) {
-    put(token, id, token_text(token, spec.model.byte_level, rules_), origin);
+    put(token, id, token_text(token, spec.model.byte_level || rules_.byte_level, rules_), origin);
   }
   for (const AddedToken& token : spec.added_tokens) {
     const auto known = ids_.find(token.content);
@@ -61,6 +80,11 @@ Decoder::Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view o
   if (rules_.byte_fallback) {
     ids_.for_each([&](std::string_view token, std::int32_t id) {
       tokens_[id].joins_run_of_bytes = byte_of_token(token).has_value();
+    });
+  }
+  if (rules_.spaces) {
+    ids_.for_each([&](std::string_view token, std::int32_t id) {
+      first_bytes_.emplace(id, token_text(token, false, rules_, true));
     });
   }
   if (rules_.first_removes.empty()) return;

@@ -66,8 +66,12 @@ Engine::Engine(const SettledSpec& settled, std::string json, const TextFrame& fr
       prefix_ids(settled.spec.prefix_ids),
       suffix_ids(settled.spec.suffix_ids),
       normalizer_(std::in_place, settled.spec.normalizers, origin),
-      pre_tokenizer_(std::in_place, settled.spec.pre_tokenizer, origin),
-      model_(std::in_place, settled.spec.model, settled.vocab, origin) {
+      pre_tokenizer_(std::in_place, settled.spec.pre_tokenizer, origin) {
+  if (settled.spec.model_kind == ModelKind::kBpe) {
+    model_.emplace(settled.spec.model, settled.vocab, origin);
+  } else {
+    word_model_.emplace(settled.spec, settled.vocab, origin);
+  }
   const std::vector<AddedToken>& added_tokens = settled.spec.added_tokens;
   if (!end_of_text) end_of_text = end_of_text_by_name(added_tokens);
   for (const auto* ids : {&prefix_ids, &suffix_ids}) {
@@ -202,6 +206,13 @@ std::optional<std::size_t> offset_in(std::string_view text, const char* part) {
              : fmt::format("byte {} of the normalized word \"{}\"", at, word.substr(0, 40)));
 }
 
+[[noreturn]] void throw_unknown_word(std::string_view word) {
+  throw user_error(
+      "the word \"{}\" has no token, and the tokenizer has none for unknown words: remove it, or "
+      "take a tokenizer that knows it",
+      word.substr(0, 40));
+}
+
 }  // namespace
 
 void Engine::encode(std::string_view text, EncodeOptions options, EncoderState& state,
@@ -254,6 +265,10 @@ std::optional<std::pair<std::size_t, std::size_t>> Engine::find_special(std::str
 void Engine::encode_words(std::string_view piece, TextStart start, EncoderState& state,
                           std::vector<std::int32_t>& out) const {
   const auto encode_word = [&](std::string_view word) {
+    if (word_model_) {
+      if (!word_model_->encode_word(word, state.words, out)) throw_unknown_word(word);
+      return;
+    }
     if (model_->encode_word(word, state.bpe, out)) return;
     throw_unknown(state.text, word, model_->first_unknown(word));
   };

@@ -19,6 +19,7 @@
 #include "atoll/text/token_ids.h"
 #include "atoll/text/tokenizer_config.h"
 #include "atoll/text/word_cache.h"
+#include "atoll/text/word_model.h"
 
 namespace atl::text {
 
@@ -30,6 +31,7 @@ struct EncoderState {
   WordCache cache;
   RegexMatcher matcher;
   BpeModel::Scratch bpe;
+  WordModel::Scratch words;
   SentencePiece::Scratch sentence_piece;
   std::string normalized;
   std::string_view text;  // the whole text, for messages
@@ -76,10 +78,11 @@ struct Engine {
 
   AddedTokenFinder raw_tokens_;         // looked for in the text as it is
   AddedTokenFinder normalized_tokens_;  // looked for after normalization
-  // A tokenizer.json has these three ...
+  // A tokenizer.json has the first two of these, and one of the models ...
   std::optional<Normalizer> normalizer_;
   std::optional<PreTokenizer> pre_tokenizer_;
   std::optional<BpeModel> model_;
+  std::optional<WordModel> word_model_;
   // ... a tokenizer.model this one.
   std::optional<SentencePiece> sentence_piece_;
 };

@@ -24,7 +24,7 @@ constexpr std::size_t kNumStrings = 5000;
 constexpr std::size_t kBlock = 50;
 
 bool keeps_byte_tokens(std::string_view kind) {
-  return kind == "llama2" || kind == "mistral" || kind == "gemma";
+  return kind == "llama2" || kind == "mistral" || kind == "gemma" || kind == "unigram_bytes";
 }
 
 // Tokenizers that give back every byte: no normalizer, a token for each byte.
@@ -102,7 +102,10 @@ TEST_P(HuggingFace, DecodingGivesBackWhatEncodingTook) {
 INSTANTIATE_TEST_SUITE_P(All, HuggingFace,
                          testing::Values("gpt2", "llama3", "qwen2", "smollm2", "tekken", "splits",
                                          "llama2", "mistral", "gemma", "metaspace", "unk_each",
-                                         "byte", "char", "roberta", "old_metaspace"),
+                                         "byte", "char", "roberta", "old_metaspace", "bert",
+                                         "word_piece", "word_level", "unigram", "unigram_bytes",
+                                         "clip", "prefix_bpe", "byte_first", "byte_normalizer",
+                                         "byte_words"),
                          [](const auto& info) { return info.param; });
 
 // Vocabularies converted from SentencePiece keep every byte, but U+2581 becomes a space, and of a

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/text/byte_level.h"
 #include "atoll/text/unicode_pins.h"
 #include "atoll/text/utf8.h"
 
@@ -103,6 +104,57 @@ std::string_view strip(std::string_view text, bool left, bool right) {
   return text;
 }
 
+// `valid` with each character of a class made `make(character)`.
+template <typename Make>
+void append_changed(std::string_view valid, CharClass char_class, std::string& out, Make&& make) {
+  while (!valid.empty()) {
+    const std::string_view c = valid.substr(0, utf8_step(valid).size);
+    if (is_of_class(decode_utf8(c), char_class)) {
+      make(c);
+    } else {
+      out += c;
+    }
+    valid.remove_prefix(c.size());
+  }
+}
+
+// The bytes of the character that a reader sees: a letter with its marks. (Unicode Standard Annex
+// 29, extended grapheme clusters)
+std::size_t grapheme_size(std::string_view valid) {
+  std::size_t size = utf8_step(valid).size;
+  utf8proc_int32_t state = 0;
+  auto last = static_cast<utf8proc_int32_t>(decode_utf8(valid.substr(0, size)));
+  while (size < valid.size()) {
+    const std::size_t more = utf8_step(valid.substr(size)).size;
+    const auto next = static_cast<utf8proc_int32_t>(decode_utf8(valid.substr(size, more)));
+    if (utf8proc_grapheme_break_stateful(last, next, &state)) break;
+    size += more;
+    last = next;
+  }
+  return size;
+}
+
+// As the library has it: of a short grapheme the shortest rule stands for the whole of it.
+void append_mapped(std::string_view valid, const CharsMap& map, std::string& out) {
+  constexpr std::size_t kShort = 6;
+  while (!valid.empty()) {
+    std::string_view grapheme = valid.substr(0, grapheme_size(valid));
+    valid.remove_prefix(grapheme.size());
+    if (grapheme.size() < kShort) {
+      if (const CharsMap::Rule rule = map.shortest(grapheme); rule.size > 0) {
+        out += rule.replacement;
+        continue;
+      }
+    }
+    while (!grapheme.empty()) {
+      const std::string_view c = grapheme.substr(0, utf8_step(grapheme).size);
+      const CharsMap::Rule rule = map.shortest(c);
+      out += rule.size > 0 ? rule.replacement : c;
+      grapheme.remove_prefix(c.size());
+    }
+  }
+}
+
 template <typename AppendValid>
 std::string map_valid(std::string_view text, AppendValid&& append) {
   std::string out;
@@ -124,7 +176,8 @@ Normalizer::Normalizer(const std::vector<NormalizerStep>& steps, std::string_vie
   const std::string where = fmt::format("{}: normalizer", origin);
   for (const NormalizerStep& step : steps) {
     if (step.kind != Kind::kForm) only_forms_ = false;
-    steps_.push_back({step, std::nullopt});
+    steps_.push_back({step, std::nullopt, std::nullopt});
+    if (step.kind == Kind::kCharsMap) steps_.back().map.emplace(step.content, where);
     if (step.kind != Kind::kReplace) continue;
     if (step.pattern.empty()) throw damaged_error("{}: Replace: the pattern is empty", where);
     if (!step.literal) steps_.back().regex.emplace(to_pcre2_syntax(step.pattern, where), where);
@@ -133,43 +186,58 @@ Normalizer::Normalizer(const std::vector<NormalizerStep>& steps, std::string_vie
 
 std::string_view Normalizer::apply(std::string_view piece, RegexMatcher& matcher,
                                    std::string& buffer, TextStart start) const {
-  using Kind = NormalizerStep::Kind;
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
   if (only_forms_ && (steps_.empty() || std::all_of(piece.begin(), piece.end(), is_ascii))) {
     return piece;
   }
-  for (const auto& [step, regex] : steps_) {
-    std::string next;
-    switch (step.kind) {
-      case Kind::kForm:
-        next = map_valid(
-            piece, [&, form = step.form](auto t, auto& out) { append_normalized(t, form, out); });
-        break;
-      case Kind::kPrepend:
-        if (piece.empty()) break;
-        if (start != TextStart::kGoesOn) next.append(step.content);
-        next.append(piece);
-        break;
-      case Kind::kReplace:
-        if (step.literal) {
-          append_replaced(piece, step.pattern, step.content, next);
-        } else {
-          next = map_valid(piece, [&, &step = step, &regex = regex](auto t, auto& out) {
-            append_replaced(t, *regex, step.content, matcher, out);
-          });
-        }
-        break;
-      case Kind::kLowercase:
-        next = map_valid(piece, [](auto t, auto& out) { append_lower(t, out); });
-        break;
-      case Kind::kStrip:
-        next = strip(piece, step.left, step.right);
-        break;
-    }
-    buffer = std::move(next);
+  for (const Step& step : steps_) {
+    buffer = run(step, piece, matcher, start);
     piece = buffer;
   }
   return piece;
+}
+
+std::string Normalizer::run(const Step& step, std::string_view piece, RegexMatcher& matcher,
+                            TextStart start) {
+  using Kind = NormalizerStep::Kind;
+  const NormalizerStep& spec = step.spec;
+  const auto change = [&](auto&& make) {
+    return map_valid(piece, [&](auto t, auto& out) {
+      append_changed(t, spec.char_class, out, [&](std::string_view c) { make(c, out); });
+    });
+  };
+  switch (spec.kind) {
+    case Kind::kForm:
+      return map_valid(piece, [&](auto t, auto& out) { append_normalized(t, spec.form, out); });
+    case Kind::kPrepend:
+      if (piece.empty() || start == TextStart::kGoesOn) return std::string(piece);
+      return std::string(spec.content).append(piece);
+    case Kind::kReplace: {
+      if (!spec.literal) {
+        return map_valid(piece, [&](auto t, auto& out) {
+          append_replaced(t, *step.regex, spec.content, matcher, out);
+        });
+      }
+      std::string out;
+      append_replaced(piece, spec.pattern, spec.content, out);
+      return out;
+    }
+    case Kind::kLowercase:
+      return map_valid(piece, [](auto t, auto& out) { append_lower(t, out); });
+    case Kind::kStrip:
+      return std::string(strip(piece, spec.left, spec.right));
+    case Kind::kRemove:
+      return change([](std::string_view, std::string&) {});
+    case Kind::kSpace:
+      return change([](std::string_view, std::string& out) { out += ' '; });
+    case Kind::kSurround:
+      return change([](std::string_view c, std::string& out) { (out += ' ').append(c) += ' '; });
+    case Kind::kByteLevel:
+      return to_byte_level(piece);
+    case Kind::kCharsMap:
+      return map_valid(piece, [&](auto t, auto& out) { append_mapped(t, *step.map, out); });
+  }
+  return std::string(piece);
 }
 
 }  // namespace atl::text

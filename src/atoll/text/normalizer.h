@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "atoll/text/regex/regex.h"
+#include "atoll/text/sentence_piece/charsmap.h"
 #include "atoll/text/tokenizer_spec.h"
 
 namespace atl::text {
@@ -24,8 +25,12 @@ class Normalizer {
  private:
   struct Step {
     NormalizerStep spec;
-    std::optional<Regex> regex;  // of a replacement
+    std::optional<Regex> regex;   // of a replacement
+    std::optional<CharsMap> map;  // of kCharsMap
   };
+  static std::string run(const Step& step, std::string_view piece, RegexMatcher& matcher,
+                         TextStart start);
+
   std::vector<Step> steps_;
   bool only_forms_ = true;  // then ASCII text stays as it is
 };

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "atoll/text/byte_level.h"
 #include "atoll/text/regex/regex.h"
 #include "atoll/text/tokenizer_spec.h"
 #include "atoll/text/utf8.h"
@@ -24,7 +25,8 @@ class PreTokenizer {
   void for_each_word(std::string_view piece, RegexMatcher& matcher, Emit&& emit,
                      TextStart start = TextStart::kFirst) const {
     std::string changed;
-    Walk<Emit> walk{matcher, changed, start, piece.data(), emit};
+    std::string spelled;
+    Walk<Emit> walk{matcher, changed, spelled, start, piece.data(), emit};
     run(0, piece, walk);
   }
 
@@ -38,6 +40,7 @@ class PreTokenizer {
   struct Walk {
     RegexMatcher& matcher;
     std::string& changed;  // the piece as the one step that changes text made it
+    std::string& spelled;  // and as the one step that spells bytes did
     TextStart start;       // of what for_each_word was given
     const char* begin;     // where that begins
     Emit& emit;
@@ -65,6 +68,9 @@ class PreTokenizer {
         piece.remove_prefix(std::min(next, piece.size()));
       }
       run(step + 1, piece, walk);
+    } else if (steps_[step].spec.kind == Kind::kByteLevel) {
+      walk.spelled = to_byte_level(piece);
+      run(step + 1, walk.spelled, walk);
     } else {
       split(step, piece, walk);
     }

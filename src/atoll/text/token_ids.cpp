@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "atoll/base/error.h"
 #include "atoll/base/log.h"
 
 namespace atl::text {
@@ -75,6 +76,9 @@ SettledSpec settle_token_ids(TokenizerSpec spec, std::string_view origin) {
   SettledSpec settled{std::move(spec), {}};
   BpeSpec& model = settled.spec.model;
   if (!add_all(model.vocab, settled.vocab)) {
+    if (settled.spec.model_kind == ModelKind::kUnigram) {
+      throw damaged_error("{}: model.vocab: a token is there twice; name each once", origin);
+    }
     model.vocab = last_of_each(model.vocab);
     settled.vocab = TokenIndex();
     add_all(model.vocab, settled.vocab);

@@ -2,7 +2,7 @@
 
 // Text to token ids and back, as a Hugging Face `tokenizer.json` or a SentencePiece
 // `tokenizer.model` says. The way of a text: added tokens are cut out -> normalizer ->
-// pre-tokenizer (words) -> BPE model -> ids.
+// pre-tokenizer (words) -> model (BPE and others) -> ids.
 
 #include <cstdint>
 #include <filesystem>

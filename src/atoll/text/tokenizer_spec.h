@@ -2,12 +2,15 @@
 
 // What a tokenizer.json says, as plain data: parsed here, and turned into an Engine elsewhere.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "atoll/text/unicode_classes.h"
 
 namespace atl::text {
 
@@ -45,6 +48,11 @@ struct NormalizerStep {
     kReplace,    ///< Matches of `pattern` become `content`.
     kLowercase,  ///< Every character becomes its lower case.
     kStrip,      ///< White space at the ends goes away: `left`, `right`.
+    kRemove,     ///< Characters of `char_class` go away.
+    kSpace,      ///< Characters of `char_class` become spaces.
+    kSurround,   ///< Characters of `char_class` get a space before and one after.
+    kCharsMap,   ///< SentencePiece's map of characters, which is `content`.
+    kByteLevel,  ///< Every byte becomes the character that spells it (byte_level.h).
   };
   Kind kind = Kind::kForm;
   NormalForm form = NormalForm::kNfc;
@@ -53,6 +61,7 @@ struct NormalizerStep {
   std::string content;
   bool left = true;
   bool right = true;
+  CharClass char_class = CharClass::kWord;
 };
 
 /// One step of the pre-tokenizer; steps run in order, each on the pieces of the one before.
@@ -61,6 +70,7 @@ struct PreTokenizerStep {
     kSplit,        ///< Cuts at matches of `pattern`; `behavior` says which pieces that gives.
     kPrefixSpace,  ///< A piece that does not start with a space gets one.
     kMetaspace,    ///< Spaces become `pattern`; see `prepend`; then cut before each when `split`.
+    kByteLevel,    ///< Every byte becomes the character that spells it; for steps after ByteLevel.
   };
   /// What a match is to the text around it; adjacent matches count as one after the other.
   enum class Behavior {
@@ -82,7 +92,19 @@ struct PreTokenizerStep {
   bool split = true;
 };
 
-/// A BPE model: over bytes, or over characters as SentencePiece's vocabularies have it.
+/// The algorithm that makes tokens of a word.
+enum class ModelKind { kBpe, kWordLevel, kWordPiece, kUnigram };
+
+/// What the other models than BPE have besides their vocabulary. (WordModel)
+struct WordModelSpec {
+  std::string continuing_prefix;       ///< Of WordPiece: before tokens inside a word, as in "##s".
+  std::size_t max_chars = 100;         ///< Of WordPiece: a longer word is unknown.
+  std::vector<double> scores;          ///< Of Unigram: by id.
+  std::optional<std::int32_t> unk_id;  ///< Of Unigram.
+};
+
+/// A BPE model: over bytes, or over characters as SentencePiece's vocabularies have it. Of the
+/// other models it has the vocabulary, byte_fallback and unk_token.
 struct BpeSpec {
   /// Token, id. A byte-level vocabulary spells bytes as characters (see byte_level.h).
   std::vector<std::pair<std::string, std::int32_t>> vocab;
@@ -91,6 +113,8 @@ struct BpeSpec {
   bool byte_level = true;      ///< Words are bytes; the rest is for characters only.
   bool byte_fallback = false;  ///< A character without a token becomes its bytes, <0x00> to <0xFF>.
   bool fuse_unk = false;       ///< Neighbouring unknown characters become one unk_token.
+  std::string continuing_prefix;         ///< Begins a character of a word that is not its first.
+  std::string end_suffix;                ///< Ends the last character of a word, as in "s</w>".
   std::optional<std::string> unk_token;  ///< What an unknown character becomes; none: an error.
 };
 
@@ -98,10 +122,16 @@ struct BpeSpec {
 struct DecoderSpec {
   /// In every token, the first becomes the second, in this order.
   std::vector<std::pair<std::string, std::string>> replace;
+  bool byte_level = false;     ///< Tokens spell bytes, of words that are characters.
   bool byte_fallback = false;  ///< Tokens <0x00> to <0xFF> are bytes.
   std::string strip;           ///< One ASCII character, or none; it goes away at the text's start,
   int strip_count = 0;         ///< so many times at most.
-  std::string first_removes;   ///< What the first token of a text loses before `replace`.
+  /// Tokens are words: a space goes before each but the first. One that begins with
+  /// `continuing_prefix`, if there is one, loses that instead.
+  bool spaces = false;
+  std::string continuing_prefix;
+  bool cleanup = false;       ///< Spaces before English punctuation go away, after all else.
+  std::string first_removes;  ///< What the first token of a text loses before `replace`.
 };
 
 /// All of a tokenizer.json.
@@ -111,7 +141,9 @@ struct TokenizerSpec {
   std::vector<PreTokenizerStep> pre_tokenizer;
   std::vector<std::int32_t> prefix_ids;  ///< What the post-processor puts before a text.
   std::vector<std::int32_t> suffix_ids;  ///< And after it.
+  ModelKind model_kind = ModelKind::kBpe;
   BpeSpec model;
+  WordModelSpec words;
   DecoderSpec decoder;
 };
 

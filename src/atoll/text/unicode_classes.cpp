@@ -1,5 +1,7 @@
 #include "atoll/text/unicode_classes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 
@@ -45,6 +47,15 @@ bool is_of_class(char32_t code_point, CharClass char_class) {
   const auto range = std::lower_bound(ranges.begin(), ranges.end(), code_point,
                                       [](const ClassRange& r, char32_t c) { return r.last < c; });
   return range != ranges.end() && range->first <= code_point;
+}
+
+std::string regex_ranges(CharClass char_class) {
+  std::string text;
+  for (const auto& [first, last] : ranges_of(char_class)) {
+    text += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<std::uint32_t>(first),
+                        static_cast<std::uint32_t>(last));
+  }
+  return text;
 }
 
 }  // namespace atl::text

@@ -3,6 +3,8 @@
 // Which characters Hugging Face's tokenizers count as what, whatever Unicode the system has;
 // tools/golden/unicode_classes.py asks the library.
 
+#include <string>
+
 namespace atl::text {
 
 /// A set of characters that the library treats alike.
@@ -20,5 +22,8 @@ enum class CharClass {
 
 /// Whether a code point is of a class.
 bool is_of_class(char32_t code_point, CharClass char_class);
+
+/// The class as it stands between the brackets of a regular expression.
+std::string regex_ranges(CharClass char_class);
 
 }  // namespace atl::text

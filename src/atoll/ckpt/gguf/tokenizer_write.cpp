@@ -114,8 +114,7 @@ class Writer {
       const std::int64_t id = known != ids_.end() ? known->second : next_id++;
       const bool is_unknown = has_bytes && text == unknown;
       const std::int32_t special = is_unknown ? kUnknown : kControl;
-      place(text, id,
-            added.value("special", false) ? special : kUserDefined);
+      place(text, id, added.value("special", false) ? special : kUserDefined);
     }
   }
 

@@ -32,7 +32,7 @@ std::uint32_t offset_of(std::uint32_t unit) {
 }  // namespace
 
 CharsMap::CharsMap(std::string_view blob, std::string_view origin)
-    : origin_(fmt::format("{}: normalizer_spec: precompiled_charsmap", origin)) {
+    : origin_(fmt::format("{}: precompiled_charsmap", origin)) {
   if (blob.empty()) return;
   const std::size_t size = blob.size() < 4 ? 0 : little_endian(blob);
   if (size == 0 || size % 4 != 0 || size > blob.size() - 4) {
@@ -45,6 +45,14 @@ CharsMap::CharsMap(std::string_view blob, std::string_view origin)
 }
 
 CharsMap::Rule CharsMap::longest(std::string_view text) const {
+  return find(text, true);
+}
+
+CharsMap::Rule CharsMap::shortest(std::string_view text) const {
+  return find(text, false);
+}
+
+CharsMap::Rule CharsMap::find(std::string_view text, bool longest) const {
   Rule rule;
   if (units_.empty()) return rule;
   std::uint32_t value = 0;
@@ -59,6 +67,7 @@ CharsMap::Rule CharsMap::longest(std::string_view text) const {
     if (node >= units_.size()) throw damaged_error("{}: the trie points outside itself", origin_);
     rule.size = i + 1;
     value = value_of(units_[node]);
+    if (!longest) break;
   }
   if (rule.size == 0) return rule;
   if (value >= replacements_.size()) {

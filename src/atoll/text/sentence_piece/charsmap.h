@@ -25,8 +25,12 @@ class CharsMap {
   /// Throws Error(kDamaged) for a rule whose replacement is outside the file, or so long that text
   /// would grow out of proportion.
   Rule longest(std::string_view text) const;
+  /// The same for the shortest one. Hugging Face's library takes that.
+  Rule shortest(std::string_view text) const;
 
  private:
+  Rule find(std::string_view text, bool longest) const;
+
   std::vector<std::uint32_t> units_;
   std::string replacements_;
   std::string origin_;

@@ -13,51 +13,25 @@ class Parser : public JsonReader {
 
   TokenizerSpec parse(std::string_view text) {
     TokenizerSpec spec;
-    const Json root = read_tokenizer_document(text, origin(), spec.model);
+    const Json root = read_tokenizer_document(text, origin(), spec);
     object(root, "the file",
            {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
             "post_processor", "decoder", "model"});
     if (root.contains("version") && root["version"] != "1.0") {
       refuse("version", root["version"].dump(), "only \"1.0\" is known");
     }
-    model(need(root, "model", "the file"), spec.model);
+    parse_model(need(root, "model", "the file"), origin(), spec);
     if (root.contains("added_tokens")) added_tokens(root["added_tokens"], spec.added_tokens);
     if (root.contains("normalizer")) parse_normalizer(root["normalizer"], origin(), spec);
-    parse_pre_tokenizer(need(root, "pre_tokenizer", "the file"), origin(), spec);
+    parse_pre_tokenizer(root.value("pre_tokenizer", Json()), origin(), spec);
     if (root.contains("post_processor")) {
       post_processor(root["post_processor"], "post_processor", spec);
     }
-    parse_decoder(need(root, "decoder", "the file"), origin(), spec);
+    parse_decoder(root.value("decoder", Json()), origin(), spec);
     return spec;
   }
 
  private:
-  // All but vocabulary and merges, which are read.
-  void model(const Json& json, BpeSpec& spec) const {
-    if (json.is_object() && json.contains("type") && json["type"] != "BPE") {
-      refuse("model", "the type " + type_of(json), "only BPE is");
-    }
-    object(json, "model",
-           {"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-            "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
-    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (json.contains(key) && !json[key].is_null() && json[key] != "") {
-        refuse("model", fmt::format("{} {}", key, json[key].dump()), "set it to null");
-      }
-    }
-    spec.ignore_merges = flag(json, "ignore_merges", false, "model");
-    // What happens to unknown characters; a byte-level model has none.
-    spec.byte_fallback = flag(json, "byte_fallback", false, "model");
-    spec.fuse_unk = flag(json, "fuse_unk", false, "model");
-    if (json.contains("unk_token") && !json["unk_token"].is_null()) {
-      spec.unk_token = text(json["unk_token"], "model.unk_token");
-    }
-    if (!need(json, "vocab", "model").is_object()) {
-      damaged("model.vocab", "must be an object of tokens and ids");
-    }
-    array(need(json, "merges", "model"), "model.merges");
-  }
-
   void added_tokens(const Json& json, std::vector<AddedToken>& tokens) const {
     for (const Json& entry : array(json, "added_tokens")) {
       const std::string where = fmt::format("added_tokens[{}]", tokens.size());

@@ -2,6 +2,10 @@
 
 #include <simdjson.h>
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -19,9 +23,42 @@ namespace dom = simdjson::dom;
 
 constexpr int kMaxNesting = 64;  // real files have less than 10 levels
 
+// What Hugging Face's library, which is written in Rust, reads in the place of `value`: serde_json
+// takes the digits as a whole number and divides by a power of ten, which rounds twice. The last
+// bit decides between pieces of a Unigram model whose sums are equal but for it. `value` is taken
+// to be written with as few digits as tell it from its neighbours, as everyone writes it.
+double as_the_library_reads(double value) {
+  constexpr int kExact = 22;  // the largest power of ten that a double holds
+  std::array<char, 32> text{};
+  const char* end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::scientific)
+          .ptr;
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  bool in_fraction = false;
+  const char* at = text.data();
+  for (; at != end && *at != 'e'; ++at) {
+    if (*at == '.') in_fraction = true;
+    if (*at < '0' || *at > '9') continue;
+    digits = 10 * digits + static_cast<std::uint64_t>(*at - '0');
+    if (in_fraction) --exponent;
+  }
+  if (at == end) return value;
+  int written = 0;
+  ++at;
+  if (at != end && *at == '+') ++at;
+  std::from_chars(at, end, written);
+  exponent += written;
+  if (std::abs(exponent) > kExact) return value;
+  double power = 1;
+  for (int i = 0; i < std::abs(exponent); ++i) power *= 10;
+  const auto whole = static_cast<double>(digits);
+  return std::copysign(exponent < 0 ? whole / power : whole * power, value);
+}
+
 class Document : public JsonReader {
  public:
-  Document(std::string_view text, std::string_view origin, BpeSpec& tables)
+  Document(std::string_view text, std::string_view origin, TokenizerSpec& tables)
       : JsonReader(origin), text_(text), tables_(tables) {}
 
   Json read() {
@@ -102,11 +139,14 @@ class Document : public JsonReader {
     Json json = Json::object();
     for (const dom::key_value_pair field : model) {
       dom::object vocab;
-      dom::array merges;
+      dom::array pieces, merges;
       Json& place = json[std::string(field.key)];
       if (field.key == "vocab" && !field.value.get(vocab)) {
         read_vocab(vocab);
         place = Json::object();
+      } else if (field.key == "vocab" && !field.value.get(pieces)) {
+        read_pieces(pieces);
+        place = Json::array();
       } else if (field.key == "merges" && !field.value.get(merges)) {
         read_merges(merges);
         place = Json::array();
@@ -118,23 +158,41 @@ class Document : public JsonReader {
   }
 
   void read_vocab(const dom::object& vocab) {
-    tables_.vocab.clear();
-    tables_.vocab.reserve(vocab.size());
+    tables_.model.vocab.clear();
+    tables_.model.vocab.reserve(vocab.size());
     for (const auto& [token, value] : vocab) {
       std::int64_t number = -1;
       if (value.get(number) || number < 0 || number > std::numeric_limits<std::int32_t>::max()) {
         number = id(value_of(value, 4), fmt::format("model.vocab[\"{}\"]", token));  // throws
       }
-      tables_.vocab.emplace_back(token, static_cast<std::int32_t>(number));
+      tables_.model.vocab.emplace_back(token, static_cast<std::int32_t>(number));
+    }
+  }
+
+  // Of Unigram: [token, score], and the id is the place.
+  void read_pieces(const dom::array& pieces) {
+    tables_.model.vocab.clear();
+    tables_.words.scores.clear();
+    for (const dom::element entry : pieces) {
+      const std::size_t index = tables_.words.scores.size();
+      dom::array pair;
+      std::string_view token;
+      double score = 0;
+      if (entry.get(pair) || pair.size() != 2 || pair.at(0).get(token) || pair.at(1).get(score)) {
+        damaged(fmt::format("model.vocab[{}]", index),
+                fmt::format("{} is not [\"a\", score]", value_of(entry, 4).dump()));
+      }
+      tables_.model.vocab.emplace_back(token, static_cast<std::int32_t>(index));
+      tables_.words.scores.push_back(as_the_library_reads(score));
     }
   }
 
   void read_merges(const dom::array& merges) {
-    tables_.merges.clear();
-    tables_.merges.reserve(merges.size());
+    tables_.model.merges.clear();
+    tables_.model.merges.reserve(merges.size());
     for (const dom::element entry : merges) {
       if (!add_merge(entry)) {
-        damaged(fmt::format("model.merges[{}]", tables_.merges.size()),
+        damaged(fmt::format("model.merges[{}]", tables_.model.merges.size()),
                 fmt::format("{} is neither \"a b\" nor [\"a\", \"b\"]", value_of(entry, 4).dump()));
       }
     }
@@ -152,17 +210,18 @@ class Document : public JsonReader {
       if (entry.get(pair) || pair.size() != 2) return false;
       if (pair.at(0).get(left) || pair.at(1).get(right)) return false;
     }
-    tables_.merges.emplace_back(left, right);
+    tables_.model.merges.emplace_back(left, right);
     return true;
   }
 
   std::string_view text_;
-  BpeSpec& tables_;
+  TokenizerSpec& tables_;
 };
 
 }  // namespace
 
-Json read_tokenizer_document(std::string_view text, std::string_view origin, BpeSpec& tables) {
+Json read_tokenizer_document(std::string_view text, std::string_view origin,
+                             TokenizerSpec& tables) {
   return Document(text, origin, tables).read();
 }
 

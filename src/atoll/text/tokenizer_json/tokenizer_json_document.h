@@ -8,11 +8,11 @@
 
 namespace atl::text {
 
-/// Parses the text of a tokenizer.json. `tables` gets vocabulary and merges, which are nearly all
-/// of it; what is returned has an empty object and array in their places, and everything else.
-/// Where they are no object and no array they stay where they are. Of a key that is there twice the
-/// last counts, if all are well-formed; a token may be in `tables` twice. Throws Error(kDamaged)
-/// for what is malformed.
-Json read_tokenizer_document(std::string_view text, std::string_view origin, BpeSpec& tables);
+/// Parses the text of a tokenizer.json. `tables` gets vocabulary, scores and merges, which are
+/// nearly all of it; what is returned has an empty object or array in their places, and everything
+/// else. Where they are no objects and no arrays they stay where they are. Of a key that is there
+/// twice the last counts, if all are well-formed; a token may be in `tables` twice. Throws
+/// Error(kDamaged) for what is malformed.
+Json read_tokenizer_document(std::string_view text, std::string_view origin, TokenizerSpec& tables);
 
 }  // namespace atl::text

@@ -51,6 +51,9 @@ class JsonReader {
   std::string origin_;
 };
 
+/// Reads all of the model but vocabulary and merges.
+void parse_model(const Json& json, const std::string& origin, TokenizerSpec& spec);
+
 /// Reads the three parts of a tokenizer.json that are chains of steps; `origin` is its path.
 void parse_normalizer(const Json& json, const std::string& origin, TokenizerSpec& spec);
 /// Sets also whether the model is byte-level.

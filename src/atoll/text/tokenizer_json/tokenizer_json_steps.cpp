@@ -1,11 +1,10 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "atoll/base/error.h"
 #include "atoll/text/tokenizer_json/tokenizer_json_reader.h"
 
-// What is done to a text before the model, and to tokens after it.
+// How a text is cut into words before the model, and what is done to tokens after it.
 
 namespace atl::text {
 
@@ -14,41 +13,6 @@ namespace {
 class StepsParser : public JsonReader {
  public:
   using JsonReader::JsonReader;
-
-  void normalizer(const Json& json, const std::string& where, TokenizerSpec& spec) const {
-    if (json.is_null()) return;
-    const std::string type = type_of(json);
-    if (type == "Sequence") {
-      object(json, where, {"type", "normalizers"});
-      for (const Json& entry : array(need(json, "normalizers", where), where)) {
-        normalizer(entry, where + ".Sequence", spec);
-      }
-      return;
-    }
-    using Kind = NormalizerStep::Kind;
-    NormalizerStep step;
-    if (type == "Prepend") {
-      object(json, where, {"type", "prepend"});
-      step.kind = Kind::kPrepend;
-      step.content = text(need(json, "prepend", where), where + ".prepend");
-    } else if (type == "Replace") {
-      object(json, where, {"type", "pattern", "content"});
-      step.kind = Kind::kReplace;
-      std::tie(step.pattern, step.literal) = pattern(json, where);
-      step.content = text(need(json, "content", where), where + ".content");
-    } else if (type == "Lowercase") {
-      object(json, where, {"type"});
-      step.kind = Kind::kLowercase;
-    } else if (type == "Strip") {
-      object(json, where, {"type", "strip_left", "strip_right"});
-      step.kind = Kind::kStrip;
-      step.left = flag(json, "strip_left", true, where);
-      step.right = flag(json, "strip_right", true, where);
-    } else {
-      step.form = normal_form(json, type, where);
-    }
-    spec.normalizers.push_back(std::move(step));
-  }
 
   void pre_tokenizers(const Json& json, TokenizerSpec& spec) const {
     const std::string where = "pre_tokenizer";
@@ -62,13 +26,13 @@ class StepsParser : public JsonReader {
         steps.push_back(&step);
       }
     }
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (spec.model.byte_level) {
-        refuse(where, fmt::format("{} as step {} of {}", type_of(*steps[i]), i + 1, steps.size()),
-               "ByteLevel must be the last step");
-      }
-      spec.model.byte_level = type_of(*steps[i]) == "ByteLevel";
-      pre_tokenizer_step(*steps[i], where, spec);
+    for (const Json* step : steps) {
+      pre_tokenizer_step(*step, where, spec);
+      if (type_of(*step) != "ByteLevel") continue;
+      // Words of bytes are faster than their spelling, which steps after it and other models see.
+      const bool as_bytes = step == steps.back() && spec.model_kind == ModelKind::kBpe;
+      spec.model.byte_level = as_bytes;
+      if (!as_bytes) spec.pre_tokenizer.push_back({.kind = PreTokenizerStep::Kind::kByteLevel});
     }
   }
 
@@ -83,15 +47,19 @@ class StepsParser : public JsonReader {
     }
     if (steps.size() == 1 && type_of(*steps[0]) == "ByteLevel") {
       object(*steps[0], "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
-      if (spec.model.byte_level) return;
-      refuse("decoder", "ByteLevel without a pre_tokenizer ByteLevel", "both are, or neither");
+      spec.decoder.byte_level = true;
+      return;
     }
     if (spec.model.byte_level) {
       refuse("decoder", "the type " + type_of(json),
              "with a pre_tokenizer ByteLevel, ByteLevel is");
     }
     if (json.is_null()) {
-      refuse("decoder", "the type null", "it puts spaces between tokens, which no text had");
+      spec.decoder.spaces = true;
+      return;
+    }
+    if (steps.size() == 1 && type_of(*steps[0]) == "WordPiece") {
+      return word_piece_decoder(*steps[0], spec.decoder);
     }
     bool fused = false;
     for (const Json* step : steps) fused = decoder_step(*step, fused, spec);
@@ -102,21 +70,6 @@ class StepsParser : public JsonReader {
   void metaspace_keys(const Json& json, const std::string& where) const {
     object(json, where,
            {"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
-  }
-
-  NormalForm normal_form(const Json& json, const std::string& type,
-                         const std::string& where) const {
-    constexpr std::pair<std::string_view, NormalForm> kForms[] = {{"NFC", NormalForm::kNfc},
-                                                                  {"NFD", NormalForm::kNfd},
-                                                                  {"NFKC", NormalForm::kNfkc},
-                                                                  {"NFKD", NormalForm::kNfkd}};
-    for (const auto& [name, form] : kForms) {
-      if (type != name) continue;
-      object(json, where, {"type"});
-      return form;
-    }
-    refuse(where, "the type " + type,
-           "NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, Strip and Sequence are");
   }
 
   void pre_tokenizer_step(const Json& json, const std::string& where, TokenizerSpec& spec) const {
@@ -143,11 +96,54 @@ class StepsParser : public JsonReader {
                                     .prepend = prepend_scheme(json, where),
                                     .split = flag(json, "split", true, where)});
     } else {
-      refuse(where, "the type " + type, "ByteLevel, Split, Digits, Metaspace and Sequence are");
+      split_by_class(json, type, where, spec);
+    }
+  }
+
+  void split_by_class(const Json& json, const std::string& type, const std::string& where,
+                      TokenizerSpec& spec) const {
+    using Behavior = PreTokenizerStep::Behavior;
+    const PreTokenizerStep no_spaces = {.pattern = R"(\s+)", .behavior = Behavior::kRemoved};
+    const std::string mark = fmt::format("[{}]", regex_ranges(CharClass::kPunctuation));
+    if (type == "WhitespaceSplit") {
+      object(json, where, {"type"});
+      spec.pre_tokenizer.push_back(no_spaces);
+    } else if (type == "Whitespace") {
+      object(json, where, {"type"});
+      const std::string word = regex_ranges(CharClass::kWord);
+      spec.pre_tokenizer.push_back({.pattern = fmt::format(R"([{}]+|[^{}\s]+)", word, word),
+                                    .invert = true,
+                                    .behavior = Behavior::kRemoved});
+    } else if (type == "BertPreTokenizer") {
+      object(json, where, {"type"});
+      spec.pre_tokenizer.push_back(no_spaces);
+      spec.pre_tokenizer.push_back({.pattern = mark});
+    } else if (type == "Punctuation") {
+      object(json, where, {"type", "behavior"});
+      spec.pre_tokenizer.push_back({.pattern = mark, .behavior = behavior(json, where)});
+    } else if (type == "CharDelimiterSplit") {
+      object(json, where, {"type", "delimiter"});
+      spec.pre_tokenizer.push_back({.pattern = text(need(json, "delimiter", where), where),
+                                    .literal = true,
+                                    .behavior = Behavior::kRemoved});
+    } else {
+      refuse(where, "the type " + type,
+             "ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, "
+             "CharDelimiterSplit, BertPreTokenizer and Sequence are");
     }
   }
 
   void split(const Json& json, const std::string& where, TokenizerSpec& spec) const {
+    object(json, where, {"type", "pattern", "behavior", "invert"});
+    PreTokenizerStep step;
+    std::tie(step.pattern, step.literal) = pattern(json, where);
+    need(json, "behavior", where);
+    step.behavior = behavior(json, where);
+    step.invert = flag(json, "invert", false, where);
+    spec.pre_tokenizer.push_back(std::move(step));
+  }
+
+  PreTokenizerStep::Behavior behavior(const Json& json, const std::string& where) const {
     using Behavior = PreTokenizerStep::Behavior;
     constexpr std::pair<std::string_view, Behavior> kBehaviors[] = {
         {"Isolated", Behavior::kIsolated},
@@ -155,19 +151,21 @@ class StepsParser : public JsonReader {
         {"MergedWithPrevious", Behavior::kMergedWithPrevious},
         {"MergedWithNext", Behavior::kMergedWithNext},
         {"Contiguous", Behavior::kContiguous}};
-    object(json, where, {"type", "pattern", "behavior", "invert"});
-    PreTokenizerStep step;
-    std::tie(step.pattern, step.literal) = pattern(json, where);
-    const std::string name = text(need(json, "behavior", where), where + ".behavior");
-    const auto* found = std::find_if(std::begin(kBehaviors), std::end(kBehaviors),
-                                     [&](const auto& known) { return known.first == name; });
-    if (found == std::end(kBehaviors)) {
-      refuse(where, "the behavior " + name,
-             "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are");
+    if (!json.contains("behavior")) return Behavior::kIsolated;
+    const std::string name = text(json["behavior"], where + ".behavior");
+    for (const auto& [known, behavior] : kBehaviors) {
+      if (known == name) return behavior;
     }
-    step.behavior = found->second;
-    step.invert = flag(json, "invert", false, where);
-    spec.pre_tokenizer.push_back(std::move(step));
+    refuse(where, "the behavior " + name,
+           "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are");
+  }
+
+  void word_piece_decoder(const Json& json, DecoderSpec& decoder) const {
+    object(json, "decoder", {"type", "prefix", "cleanup"});
+    decoder.continuing_prefix = text(need(json, "prefix", "decoder"), "decoder.prefix");
+    decoder.cleanup = flag(json, "cleanup", true, "decoder");
+    // Every token begins with an empty prefix.
+    decoder.spaces = !decoder.continuing_prefix.empty();
   }
 
   // Returns whether the steps so far have joined the tokens.
@@ -209,18 +207,16 @@ class StepsParser : public JsonReader {
         decoder.first_removes = space;
       }
     } else {
-      refuse(where, "the type " + type,
-             "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence are");
+      refuse(
+          where, "the type " + type,
+          "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece alone and Sequence "
+          "are");
     }
     return false;
   }
 };
 
 }  // namespace
-
-void parse_normalizer(const Json& json, const std::string& origin, TokenizerSpec& spec) {
-  StepsParser(origin).normalizer(json, "normalizer", spec);
-}
 
 void parse_pre_tokenizer(const Json& json, const std::string& origin, TokenizerSpec& spec) {
   StepsParser(origin).pre_tokenizers(json, spec);
