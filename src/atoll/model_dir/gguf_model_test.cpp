@@ -432,7 +432,16 @@ TEST(GgufTokenizer, ListsThatLieAreRefused) {
               HasSubstr("token_type[1] is 9"));
   // As llama.cpp, which takes the last of two, and no token for an id that is none.
   EXPECT_THAT(refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "a"}}}),
-              HasSubstr(R"("vocab":{"a":2,"b":1})"));
+              HasSubstr(R"("vocab":{"<|unused_0|>":0,"a":2,"b":1})"));
+  // Ids without gaps, which Hugging Face's library would close.
+  EXPECT_THAT(
+      refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "ab", "u", "<e>"}},
+               {"tokenizer.ggml.token_type", std::vector<std::int32_t>{1, 1, 1, 5, 3}}}),
+      HasSubstr(R"("vocab":{"<|unused_3|>":3,"a":0,"ab":2,"b":1})"));
+  EXPECT_THAT(
+      refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "ab", "<e>", "u"}},
+               {"tokenizer.ggml.token_type", std::vector<std::int32_t>{1, 1, 1, 3, 5}}}),
+      HasSubstr(R"("vocab":{"a":0,"ab":2,"b":1})"));
   EXPECT_THAT(refusal({{"tokenizer.ggml.eos_token_id", std::uint32_t{3}}}),
               HasSubstr(R"("vocab":{"a":0,"ab":2,"b":1})"));
   EXPECT_THAT(refusal({{"tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "\xff"}}}),

@@ -154,13 +154,24 @@ class Reader {
     return added;
   }
 
-  // Tokens up to the last one that merges make; what is added behind them stays out of the model.
-  Json vocabulary() const {
-    std::size_t end = tokens_.size();
-    const auto is_added = [&](std::size_t i) {
-      return type(i) != TokenType::kNormal && type(i) != TokenType::kByte;
+  // The number of tokens that belong into the model's vocabulary: those up to the last that merges
+  // make, and up to the last that nothing uses before one that is added. Hugging Face's library
+  // numbers added tokens without gaps, whatever their ids in the file are.
+  std::size_t vocabulary_size() const {
+    const auto is_in_model = [&](std::size_t i) {
+      return type(i) == TokenType::kNormal || type(i) == TokenType::kByte;
     };
-    while (end > 0 && is_added(end - 1)) --end;
+    std::size_t end = tokens_.size();
+    while (end > 0 && type(end - 1) == TokenType::kUnused) --end;
+    while (end > 0 && !is_in_model(end - 1) && type(end - 1) != TokenType::kUnused) --end;
+    return end;
+  }
+
+  // What stands for a token that no text may become: it is nobody's text.
+  static std::string unused_name(std::size_t id) { return fmt::format("<|unused_{}|>", id); }
+
+  Json vocabulary() const {
+    const std::size_t end = vocabulary_size();
     // Written as a list and turned into an object at once: ordered_json looks for each new key
     // among all others.
     Json::object_t vocab;
@@ -175,9 +186,9 @@ class Reader {
       other->second = i;
     }
     for (std::size_t i = 0; i < end; ++i) {
-      if (type(i) == TokenType::kUnused || last.at(tokens_[i]) != i) continue;
-      static_cast<std::vector<std::pair<const std::string, Json>>&>(vocab).emplace_back(tokens_[i],
-                                                                                        i);
+      const bool has_text = type(i) != TokenType::kUnused && last.at(tokens_[i]) == i;
+      static_cast<std::vector<std::pair<const std::string, Json>>&>(vocab).emplace_back(
+          has_text ? std::string(tokens_[i]) : unused_name(i), i);
     }
     return vocab;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,12 +16,22 @@ namespace atl::text {
 struct ChatProgram {
   std::string origin;
   jinja::Tree main;
-  std::optional<jinja::Tree> with_tools;  ///< Used when there are tools.
-  jinja::Dict tokens;                     ///< bos_token, eos_token and so on.
+  std::optional<jinja::Tree> with_tools;                ///< Used when there are tools.
+  jinja::Dict tokens;                                   ///< bos_token, eos_token and so on.
+  mutable std::atomic<bool> has_told_of_tools = false;  ///< by warn_of_unseen_tools
 
   /// The tree that transformers would choose for these variables.
   const jinja::Tree& choose(const jinja::Dict& variables) const;
 };
+
+/// The messages with one text in the place of text parts, unless the template takes these itself.
+/// Throws Error(kUser) naming the message for a part that is no text, in a template that takes
+/// text alone.
+std::vector<ChatMessage> with_whole_content(const ChatProgram& program, const jinja::Dict& base,
+                                            const std::vector<ChatMessage>& messages,
+                                            std::time_t now);
+/// Warns, once for a program, where there are tools and the template does not look at them.
+void warn_of_unseen_tools(const ChatProgram& program, const jinja::Dict& base);
 
 /// The messages as values that templates see; fields in the order role, content, extra.
 jinja::Values message_values(const std::vector<ChatMessage>& messages);

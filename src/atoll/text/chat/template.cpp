@@ -177,11 +177,12 @@ ChatTemplate ChatTemplate::from_text(std::string_view source, std::string_view b
 
 std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
                                  const ChatOptions& options) const {
-  const auto values = text::message_values(messages);
   const auto base = text::base_variables(*program_, options);
+  const std::time_t now = options.now.value_or(std::time(nullptr));
+  const auto values =
+      text::message_values(text::with_whole_content(*program_, base, messages, now));
   return text::render_messages(*program_, base, values, values.size(),
-                               options.add_generation_prompt,
-                               options.now.value_or(std::time(nullptr)))
+                               options.add_generation_prompt, now)
       .text;
 }
 
@@ -194,9 +195,11 @@ bool ChatTemplate::shows_time() const {
 
 TrainingText ChatTemplate::render_for_training(const std::vector<ChatMessage>& messages,
                                                const ChatOptions& options) const {
-  const auto values = text::message_values(messages);
   const auto base = text::base_variables(*program_, options);
   const std::time_t now = options.now.value_or(std::time(nullptr));
+  text::warn_of_unseen_tools(*program_, base);
+  const auto spoken = text::with_whole_content(*program_, base, messages, now);
+  const auto values = text::message_values(spoken);
   auto whole = text::render_messages(*program_, base, values, values.size(), false, now);
   if (whole.lost_generation_line != 0) {
     throw user_error(
@@ -206,9 +209,9 @@ TrainingText ChatTemplate::render_for_training(const std::vector<ChatMessage>& m
   }
   TrainingText made;
   if (program_->choose(base).has_generation) {
-    made.trained = text::marked_spans(*program_, messages, whole);
+    made.trained = text::marked_spans(*program_, spoken, whole);
   } else {
-    made.trained = text::spans_by_prefixes(*program_, base, messages, values, whole, now);
+    made.trained = text::spans_by_prefixes(*program_, base, spoken, values, whole, now);
   }
   made.text = std::move(whole.text);
   return made;

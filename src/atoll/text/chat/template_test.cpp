@@ -206,14 +206,28 @@ TEST(ChatTemplate, AMessageMayHaveNoLoss) {
       HasSubstr("marks 4 pieces as {% generation %} for 2 answers"));
 }
 
-TEST(ChatTemplate, SaysWhereATemplateDoesNotTakeContentInParts) {
-  const auto chat =
-      ChatTemplate::from_text("{{ 'user: ' + messages[0].content }}", "", "", "template");
+TEST(ChatTemplate, JoinsContentInPartsWhereATemplateWantsText) {
   const auto parts = parse_messages(
-      R"([{"role": "user", "content": [{"type": "text", "text": "T"}]}])", "talk.json");
-  EXPECT_THAT(
-      error_of([&] { chat.render(parts); }),
-      AllOf(HasSubstr("message 0 has its content in parts"), HasSubstr("write it as one text")));
+      R"([{"role": "user", "content": [{"type": "text", "text": "T"}, {"type": "text", "text": "U"}],)"
+      R"( "name": "n"}])",
+      "talk.json");
+  const auto text = [&](const char* source) {
+    return ChatTemplate::from_text(source, "", "", "template").render(parts);
+  };
+  EXPECT_EQ(text("{{ 'user: ' + messages[0].content + messages[0].name }}"), "user: TUn");
+  EXPECT_EQ(text("{{ messages[0].content }}"), "TU") << "and not Python's way of writing a list";
+  EXPECT_EQ(
+      text("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+           "{% for p in m.content %}{{ p.text }}{% if not loop.last %}|{% endif %}{% endfor %}"
+           "{% endif %}{% endfor %}"),
+      "T|U")
+      << "a template that takes parts gets them";
+  const auto image = parse_messages(
+      R"([{"role": "user", "content": [{"type": "image", "url": "x"}]}])", "talk.json");
+  EXPECT_THAT(error_of([&] {
+                ChatTemplate::from_text("{{ messages[0].content }}", "", "", "t").render(image);
+              }),
+              AllOf(HasSubstr("message 0 has its content in parts"), HasSubstr("image")));
 }
 
 // With a rendering for each answer this takes minutes.

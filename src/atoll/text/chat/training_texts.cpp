@@ -128,6 +128,8 @@ std::vector<TrainingText> ChatTemplate::training_texts(std::vector<ChatMessage> 
                                                        const ChatOptions& options) const {
   ChatOptions fixed = options;
   fixed.now = options.now.value_or(std::time(nullptr));  // texts that are compared have one time
+  messages = text::with_whole_content(*program_, text::base_variables(*program_, options), messages,
+                                      *fixed.now);
   if (how.last_only) text::learn_last_answer_alone(messages);
   std::vector<std::vector<ChatMessage>> parts;
   if (how.keep_thinking && !writes_answers_alike(messages, fixed)) {
