@@ -99,9 +99,8 @@ TEST(Program, WhatStandsBeforeACommandIsTold) {
 
 TEST(Program, AFlagOfAnotherProgramIsAnsweredWithWhatItMeans) {
   const std::vector<std::pair<Words, const char*>> mistakes = {
-      {{"train", "r.toml", "--epochs=3"}, "a run is as long as train.steps says"},
-      {{"train", "--train.epochs=3"}, "a run is as long as train.steps says"},
-      {{"train", "r.toml", "epochs=3"}, "a run is as long as train.steps says"},
+      {{"train", "r.toml", "--num_train_epochs=3"}, "did you mean --train.epochs"},
+      {{"train", "r.toml", "epochs=3"}, "settings are written --train.epochs=3"},
       {{"train", "r.toml", "bf16=true"}, "settings are written --train.dtype=bf16"},
       {{"train", "r.toml", "--bf16"}, "did you mean --train.dtype=bf16?"},
       {{"train", "r.toml", "--fp16"}, "did you mean --train.dtype=bf16?"},
@@ -191,7 +190,7 @@ TEST(Program, ConfigFindsSettings) {
   EXPECT_THAT(printed({"config", "device.fake"}), HasSubstr("device.fake_order = 0\n"));
   EXPECT_THAT(printed({"config", "compress_rank"}),
               HasSubstr("The rank of the factors. Only with dp.compress powersgd.\n"));
-  EXPECT_THAT(answer({"config", "epochs"}), HasSubstr("a run is as long as train.steps says"));
+  EXPECT_THAT(printed({"config", "num_epochs"}), StartsWith("train.epochs = "));
   EXPECT_THAT(answer({"config", "frobnicate"}), HasSubstr("`atoll config` lists all"));
   const std::string all = printed({"config"});
   train::TrainConfig config;

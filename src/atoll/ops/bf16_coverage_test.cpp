@@ -205,6 +205,8 @@ const std::set<std::string> kNeverBf16 = {
     "local_positions",
     "softmax_part",  // logits are in the compute dtype
     "cross_entropy_part",
+    "softcap_forward",
+    "softcap_backward",
     "route_tokens",  // and so are these
     "route_tokens_backward",
     "add_router_sums",

@@ -23,23 +23,19 @@ std::optional<Json> parts_of(const ChatMessage& message) {
   return std::move(extra["content"]);
 }
 
-// A template that takes parts writes the same for a text and for a list of one text.
+// A template that wants a text fails on a list, or writes it as Python does.
 bool takes_parts(const ChatProgram& program, const jinja::Dict& base, std::time_t now) {
-  constexpr const char* kWords = "Quite so";
-  const auto text_of = [&](const ChatMessage& message) -> std::optional<std::string> {
-    try {
-      return render_messages(program, base, message_values({message}), 1, false, now).text;
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-  };
-  ChatMessage whole;
-  whole.role = "user";
-  ChatMessage parts = whole;
-  whole.content = kWords;
-  parts.extra = Json{{"content", Json::array({Json{{"type", "text"}, {"text", kWords}}})}}.dump();
-  const auto expected = text_of(whole);
-  return expected && text_of(parts) == expected;
+  ChatMessage message;
+  message.role = "user";
+  message.extra =
+      Json{{"content", Json::array({Json{{"type", "text"}, {"text", "Quite so"}}})}}.dump();
+  try {
+    const auto values = message_values({message});
+    return render_messages(program, base, values, 1, false, now).text.find("[{'type'") ==
+           std::string::npos;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::string joined(const Json& parts, std::size_t index) {

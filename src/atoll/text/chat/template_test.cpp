@@ -207,10 +207,10 @@ TEST(ChatTemplate, AMessageMayHaveNoLoss) {
 }
 
 TEST(ChatTemplate, JoinsContentInPartsWhereATemplateWantsText) {
-  const auto parts = parse_messages(
-      R"([{"role": "user", "content": [{"type": "text", "text": "T"}, {"type": "text", "text": "U"}],)"
-      R"( "name": "n"}])",
-      "talk.json");
+  const auto parts =
+      parse_messages(R"([{"role": "user", "content": [{"type": "text", "text": "T"},)"
+                     R"( {"type": "text", "text": "U"}], "name": "n"}])",
+                     "talk.json");
   const auto text = [&](const char* source) {
     return ChatTemplate::from_text(source, "", "", "template").render(parts);
   };

@@ -311,7 +311,7 @@ TEST(TrainConfig, NamesOfOtherProgramsMeanKeysAndNoneOfThemIsOne) {
 
 TEST(TrainConfig, KeysOfOtherProgramsAreAnsweredWithWhatTheyMean) {
   const std::pair<const char*, const char*> mistakes[] = {
-      {"--train.epochs=3", "; a run is as long as train.steps says"},
+      {"--train.num_train_epochs=3", "; did you mean --train.epochs"},
       {"--train.bf16=true", "; did you mean --train.dtype=bf16?"},
       {"--train.bf16", "; did you mean --train.dtype=bf16?"},
       {"--lora.r=8", "; did you mean --lora.rank?"},
