@@ -68,14 +68,24 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
   rotate(run, positions, /*inverse=*/false, qkv);
   if (pass.cache != nullptr) {
     ATOLL_CHECK(positions.defined(), "a batch that continues a cache needs positions");
-    const auto index = static_cast<std::size_t>(options_.index);
-    ops::attention_cached(run, options_.heads, setup().scores(),
-                          {.window = options_.window, .positions = positions}, pass.cache->length,
-                          qkv, pass.cache->keys[index], pass.cache->values[index], attended);
+    attend_to_cache(run, positions, *pass.cache, qkv, attended);
   } else {
     core_->forward(run, setup(), pass.batch, qkv, attended, kept_by_core(pass));
   }
   out_.forward(run, {.x = attended, .y = pass.y, .residual = pass.residual});
+}
+
+void SelfAttention::attend_to_cache(Run& run, const Tensor& positions, const KvCache& cache,
+                                    const Tensor& qkv, const Tensor& attended) const {
+  const auto index = static_cast<std::size_t>(options_.index);
+  const Tensor &keys = cache.keys[index], &values = cache.values[index];
+  if (cache.is_paged()) {
+    return ops::attention_paged(run, options_.heads, setup().scores(), options_.window,
+                                cache.sequences, cache.block_size, qkv, keys, values, attended);
+  }
+  ops::attention_cached(run, options_.heads, setup().scores(),
+                        {.window = options_.window, .positions = positions}, cache.length, qkv,
+                        keys, values, attended);
 }
 
 void SelfAttention::backward_input(Run& run, const Pass& pass) {

@@ -42,6 +42,8 @@ class SelfAttention final : public Layer {
     return pass.kept.subspan(2 + norm_.num_kept());
   }
   void rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const;
+  void attend_to_cache(Run& run, const Tensor& positions, const KvCache& cache, const Tensor& qkv,
+                       const Tensor& attended) const;
 
   Options options_;
   Linear qkv_;

@@ -30,6 +30,9 @@ struct Run {
 
   /// False in evaluation and generation: no dropout, and no gradients are prepared.
   bool training = false;
+  /// Row i of a product has the same bits whatever the other rows are, and however many: requests
+  /// that are served together then get what each gets alone. On a CPU only (see matmul.h).
+  bool row_stable = false;
   /// d(step loss)/d(sum of token losses): 1 / (targets in the global batch).
   double loss_scale = 1.0;
 

@@ -13,7 +13,7 @@
 #include "atoll/parallel/schedule/rank_schedule.h"
 #include "atoll/parallel/schedule/stage_costs.h"
 #include "atoll/parallel/schedule/stage_cut.h"
-#include "atoll/parallel/store/store_single.h"
+#include "atoll/serve/head_logits.h"
 
 namespace atl::serve {
 
@@ -92,32 +92,6 @@ const nn::Param* looked_up(nn::Model& model, bool has_embedding, bool has_head) 
   return visitor.first;
 }
 
-const nn::VocabularyCrossEntropy* shared_head(const nn::Model& model) {
-  return dynamic_cast<const nn::VocabularyCrossEntropy*>(model.stages.back().get());
-}
-
-// log softmax(logits)[target], in double.
-double log_probability(const float* logits, std::int64_t vocab_size, std::int32_t target) {
-  ATOLL_CHECK(target >= 0 && target < vocab_size, "token {} of {}", target, vocab_size);
-  const double largest = *std::max_element(logits, logits + vocab_size);
-  double sum = 0;
-  for (std::int64_t i = 0; i < vocab_size; ++i) sum += std::exp(logits[i] - largest);
-  const double result = logits[target] - largest - std::log(sum);
-  if (std::isfinite(result)) return result;
-  throw make_error(ErrorKind::kNumeric,
-                   "the model gives a log-probability of {}; its weights are not finite or not of "
-                   "this config.json",
-                   result);
-}
-
-std::unique_ptr<parallel::ParamStore> make_store(Device& device, nn::Model& model,
-                                                 Weights weights) {
-  if (weights == Weights::kF32) {
-    return std::make_unique<parallel::SingleStore>(model, /*training=*/false);
-  }
-  return std::make_unique<RoundedStore>(device, model, weights);
-}
-
 }  // namespace
 
 InferenceEngine::InferenceEngine(Device& device, const nn::ModelConfig& config,
@@ -136,7 +110,7 @@ InferenceEngine::InferenceEngine(Device& device, const nn::ModelConfig& config,
   }
   const bool has_head = ranks_ == nullptr || ranks_->has_head();
   looked_up_ = looked_up(*model_, ranks_ == nullptr || ranks_->pipeline_rank() == 0, has_head);
-  store_ = make_store(device, *model_, weights);
+  store_ = open_store(device, *model_, weights);
   plan_memory(device);
   sequence_.resize(static_cast<std::size_t>(capacity_));
   positions_.resize(static_cast<std::size_t>(capacity_));
@@ -153,10 +127,7 @@ void InferenceEngine::plan_memory(Device& device) {
   std::size_t head_bytes = 0;
   for (const std::int64_t rows : {std::int64_t{1}, kLogitRows}) {
     if (!has_head) continue;
-    const Spec hidden = {Dtype::kF32, {rows, config.hidden_size}};
-    const nn::VocabularyCrossEntropy* head = shared_head(*model_);
-    head_bytes = std::max(head_bytes, head == nullptr ? model_->head->logits_scratch_bytes(hidden)
-                                                      : head->logits_scratch_bytes(hidden));
+    head_bytes = std::max(head_bytes, HeadLogits(*model_).scratch_bytes(rows));
   }
 
   MemoryPlan plan;
@@ -284,13 +255,7 @@ Tensor InferenceEngine::logits_of(const Tensor& hidden, std::int64_t begin, std:
   const Tensor logits = logits_.defined() ? logits_.rows(0, end - begin) : Tensor();
   Run run = {.stream = stream_.get()};
   run.scratch = head_scratch_;
-  if (hidden.defined()) {
-    const Tensor rows = hidden.rows(begin, end);
-    if (const nn::VocabularyCrossEntropy* head = shared_head(*model_))
-      head->logits(run, rows, logits);
-    else
-      model_->head->logits(run, rows, logits);
-  }
+  if (hidden.defined()) HeadLogits(*model_).compute(run, hidden.rows(begin, end), logits);
   if (ranks_ == nullptr || ranks_->layout().pipeline == 1) return logits;
   if (!ranks_->is_in_first_pipeline()) return logits;
   const Tensor all = logits.defined() ? logits.reshaped({logits.num_elements()}) : Tensor();

@@ -6,6 +6,7 @@
 #include "atoll/base/error.h"
 #include "atoll/device/device.h"
 #include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/parallel/store/store_single.h"
 #include "atoll/parallel/store/whole_state.h"
 #include "atoll/tensor/host_access.h"
 
@@ -172,6 +173,14 @@ void RoundedStore::fill(const parallel::FillParam& fill) {
       host.round(whole, param->value);
     }
   }
+}
+
+std::unique_ptr<parallel::ParamStore> open_store(Device& device, nn::Model& model,
+                                                 Weights weights) {
+  if (weights == Weights::kF32) {
+    return std::make_unique<parallel::SingleStore>(model, /*training=*/false);
+  }
+  return std::make_unique<RoundedStore>(device, model, weights);
 }
 
 void round_in_place(Device& device, parallel::ParamStore& store, Weights weights) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -48,6 +49,10 @@ class RoundedStore final : public parallel::ParamStore {
   std::vector<Requests> requests_;  // one a parameter
   std::unique_ptr<Stream> stream_;
 };
+
+/// Where a model that generates has its parameters, kept as `weights` says. As RoundedStore's
+/// constructor.
+std::unique_ptr<parallel::ParamStore> open_store(Device& device, nn::Model& model, Weights weights);
 
 /// Rounds the matrices of a store of f32 as a RoundedStore does, and keeps them as f32: what then
 /// is computed is what generation with such weights computes, but for the order of sums. Throws as

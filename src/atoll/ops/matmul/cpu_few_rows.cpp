@@ -130,7 +130,7 @@ HWY_EXPORT(few_rows);
 
 Declined matmul_few_rows(Run& run, const MatmulArgs& args) {
   if (args.shape.transpose != Transpose::kNT) return "not NT";
-  if (args.shape.m > 8) return "more than 8 rows";
+  if (args.shape.m > 8 && !run.row_stable) return "more than 8 rows";
   if (args.a.dtype() == Dtype::kF64) return "f64";
   return serve_host(run, [&] {
     // 10 to 25 us a task, which is what waking a thread may cost.

@@ -166,7 +166,7 @@ void Runner::run_passes(Run& run, std::span<const Batch> micro_batches, nn::KvCa
                 batch.tokens.spec().to_string());
   }
   std::optional<std::int64_t> cached;
-  if (cache != nullptr) cached = cache->length;
+  if (cache != nullptr && !cache->is_paged()) cached = cache->length;
   const bool are_parts = model_.context != nullptr && model_.context->size > 1;
   micro_batches =
       device_batches_.on_device(run, micro_batches, model_.config.vocab_size, cached, are_parts);

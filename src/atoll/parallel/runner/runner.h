@@ -87,7 +87,7 @@ class Runner {
   /// calls ahead.
   double evaluate(Run run, const Batch& batch);
   /// Forward of `batch.tokens` at the positions from `cache.length` on; the caller then advances
-  /// the cache. Returns the head's input, (B, T, C); with tensor parallelism, this rank's rows of
+  /// the cache. Or, of a paged cache, of rows of several sequences, on a CPU only. Returns the head's input, (B, T, C); with tensor parallelism, this rank's rows of
   /// it. Undefined on a rank of a pipeline that does not have the last stage. Valid until the next
   /// call.
   Tensor generate(Run run, const Batch& batch, nn::KvCache& cache);

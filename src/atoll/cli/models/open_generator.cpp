@@ -1,0 +1,86 @@
+#include "atoll/cli/models/open_generator.h"
+
+#include <algorithm>
+
+#include "atoll/base/error.h"
+#include "atoll/base/log.h"
+#include "atoll/base/processes/machine.h"
+#include "atoll/base/quantity.h"
+#include "atoll/model_dir/model_room.h"
+#include "atoll/model_dir/model_source.h"
+#include "atoll/serve/batch/batch_generator.h"
+
+namespace atl::cli {
+
+namespace {
+
+constexpr std::int64_t kSlots = 8;
+constexpr std::int64_t kStepTokens = 128;
+constexpr std::int64_t kMaxQueue = 128;
+constexpr std::int64_t kMaxQueueTokens = 1'000'000;
+
+std::int64_t or_default(std::int64_t given, std::int64_t otherwise) {
+  return given == 0 ? otherwise : given;
+}
+
+// How many blocks of keys and values, and so how many positions, there are.
+serve::StepRoom room_for(const GeneratorNeeds& needs, const nn::ModelConfig& config) {
+  constexpr std::int64_t kBlock = serve::StepModel::kBlockSize;
+  const std::int64_t context = or_default(needs.max_context, config.max_positions);
+  if (context > config.max_positions) {
+    throw user_error("--max-context={}: the model has {}; choose at most as many", context,
+                     counted(config.max_positions, "position"));
+  }
+  const std::size_t block_bytes = serve::StepModel::block_bytes(config);
+  const std::int64_t of_context = (context + kBlock - 1) / kBlock;
+  std::int64_t blocks = of_context * or_default(needs.slots, kSlots);
+  if (needs.cache_bytes > 0) {
+    blocks = static_cast<std::int64_t>(needs.cache_bytes / block_bytes);
+  } else if (const std::uint64_t available = read_machine().memory_available; available > 0) {
+    blocks = std::min(blocks, static_cast<std::int64_t>(available / 4 / block_bytes));
+  }
+  if (blocks < 1) {
+    throw user_error("--cache-bytes={}: {} tokens take {}; give more", needs.cache_bytes, kBlock,
+                     format_bytes(block_bytes));
+  }
+  return {.max_positions = context,
+          .max_rows = or_default(needs.step_tokens, kStepTokens),
+          .num_blocks = blocks};
+}
+
+std::unique_ptr<serve::StepModel> open_model(const GeneratorNeeds& needs,
+                                             const nn::ModelConfig& config) {
+  std::unique_ptr<Device> device = open_device({.threads = needs.threads});
+  const double bytes_per_weight = needs.weights == serve::Weights::kF32 ? 4 : 1;
+  model_dir::check_weights(needs.path, config, *device, bytes_per_weight, 1);
+  std::unique_ptr<serve::StepModel> model;
+  model_dir::take_memory(needs.path, config, [&] {
+    model = std::make_unique<serve::StepModel>(std::move(device), config, needs.weights,
+                                               room_for(needs, config));
+  });
+  if (needs.weights == serve::Weights::kF32) {
+    model_dir::load_parameters(needs.path, model->model(), model->store(), model->threads());
+  } else {
+    model_dir::load_whole_parameters(needs.path, model->model(), model->store());
+  }
+  return model;
+}
+
+}  // namespace
+
+std::unique_ptr<serve::Generator> open_generator(const GeneratorNeeds& needs) {
+  const nn::ModelConfig config = model_dir::read_model_config(needs.path);
+  const Tokenizer tokenizer = model_dir::load_tokenizer(needs.path);
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
+                     tokenizer.vocab_size(), config.vocab_size);
+  }
+  return std::make_unique<serve::BatchGenerator>(
+      open_model(needs, config),
+      serve::BatchOptions{.slots = or_default(needs.slots, kSlots),
+                          .max_waiting = or_default(needs.max_queue, kMaxQueue),
+                          .max_waiting_tokens = or_default(needs.max_queue_tokens, kMaxQueueTokens),
+                          .vocab_size = tokenizer.vocab_size()});
+}
+
+}  // namespace atl::cli

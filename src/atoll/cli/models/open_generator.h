@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "atoll/model_dir/model_path.h"
+#include "atoll/serve/batch/generator.h"
+#include "atoll/serve/rounded_store.h"
+
+namespace atl::cli {
+
+/// What a generator is made for; where a number is 0 it is as said here.
+struct GeneratorNeeds {
+  model_dir::ModelPath path;
+  serve::Weights weights = serve::Weights::kF32;
+  std::int64_t max_context = 0;       ///< tokens of one request; the model's positions
+  std::int64_t slots = 0;             ///< requests that run together; 8
+  std::int64_t step_tokens = 0;       ///< tokens of one step; 128
+  std::int64_t max_queue = 0;         ///< requests that wait; 128
+  std::int64_t max_queue_tokens = 0;  ///< tokens of their prompts; a million
+  std::size_t cache_bytes = 0;  ///< of keys and values: all slots' contexts, or a quarter of memory
+  int threads = 0;              ///< as many as there are CPUs
+};
+
+/// A generator with the weights of a model directory. Throws Error(kUser) for a model directory
+/// that is none, and MemoryError where the model and the cache do not fit.
+std::unique_ptr<serve::Generator> open_generator(const GeneratorNeeds& needs);
+
+}  // namespace atl::cli

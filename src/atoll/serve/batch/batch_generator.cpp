@@ -1,0 +1,396 @@
+#include "atoll/serve/batch/batch_generator.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "atoll/base/error.h"
+#include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
+
+namespace atl::serve {
+
+namespace {
+
+std::int64_t blocks_for(std::int64_t positions) {
+  return (positions + StepModel::kBlockSize - 1) / StepModel::kBlockSize;
+}
+
+}  // namespace
+
+BatchGenerator::BatchGenerator(std::unique_ptr<StepModel> model, const BatchOptions& options)
+    : model_(std::move(model)),
+      options_(options),
+      max_tokens_(std::min(model_->room().max_positions,
+                           model_->room().num_blocks * StepModel::kBlockSize)),
+      pool_(model_->room().num_blocks, StepModel::kBlockSize),
+      rooms_(static_cast<std::size_t>(model_->room().max_rows)) {
+  const std::int64_t all = model_->model().config.vocab_size;
+  if (options_.vocab_size == 0) options_.vocab_size = all;
+  ATOLL_CHECK(options_.vocab_size <= all, "{} of {} tokens", options_.vocab_size, all);
+  options_.slots = std::min(options_.slots, model_->room().max_rows);
+  stats_.blocks = pool_.num_blocks();
+  thread_ = std::thread([this] { run(); });
+}
+
+BatchGenerator::~BatchGenerator() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void BatchGenerator::check(const GenerationRequest& request) const {
+  const std::int64_t length = std::ssize(request.prompt);
+  if (length == 0) throw user_error("the prompt has no token");
+  const std::int64_t most = request.max_new_tokens > 0 ? max_tokens_ - 1 : max_tokens_;
+  if (length > most) {
+    throw user_error("the prompt has {}, and there is room for {}; shorten it",
+                     counted(length, "token"), format_count(most));
+  }
+  for (const std::int32_t token : request.prompt) {
+    if (token >= 0 && token < model_->model().config.vocab_size) continue;
+    throw user_error("token {} of the prompt is outside the vocabulary of {}", token,
+                     model_->model().config.vocab_size);
+  }
+  if (!request.adapter.empty()) throw user_error("there is no adapter {}", request.adapter);
+}
+
+std::optional<std::uint64_t> BatchGenerator::submit(GenerationRequest request,
+                                                    std::shared_ptr<GenerationListener> listener) {
+  check(request);
+  auto sequence = std::make_unique<Sequence>(0, std::move(request), std::move(listener));
+  const std::int64_t length = sequence->prompt_length();
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_full = queued_ >= options_.max_waiting ||
+                         (queued_ > 0 && queued_tokens_ + length > options_.max_waiting_tokens);
+    if (is_full || ends_) {
+      ++stats_.rejected;
+      return std::nullopt;
+    }
+    number = next_number_++;
+    sequence->number = number;
+    known_.insert(number);
+    ++queued_;
+    queued_tokens_ += length;
+    submitted_.push_back(std::move(sequence));
+  }
+  changed_.notify_all();
+  return number;
+}
+
+void BatchGenerator::cancel(std::uint64_t number) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!known_.contains(number)) return;
+    cancelled_.insert(number);
+  }
+  changed_.notify_all();
+}
+
+GeneratorStats BatchGenerator::stats() const {
+  const std::lock_guard lock(mutex_);
+  GeneratorStats stats = stats_;
+  stats.waiting = queued_;
+  stats.waiting_tokens = queued_tokens_;
+  return stats;
+}
+
+void BatchGenerator::run() {
+  while (wait_for_work()) {
+    try {
+      end_cancelled();
+      admit();
+      std::vector<Part> parts = plan_step();
+      if (!parts.empty()) compute(parts);
+      remove_ended();
+    } catch (const std::exception& error) {
+      log::error("serving: {}", error.what());
+      end_all(Finish::kFailed, error.what());
+    }
+  }
+  end_all(Finish::kCancelled, "");
+}
+
+bool BatchGenerator::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] {
+    return ends_ || !submitted_.empty() || !cancelled_.empty() || !running_.empty() ||
+           !waiting_.empty();
+  });
+  for (SequencePtr& sequence : submitted_) waiting_.push_back(std::move(sequence));
+  submitted_.clear();
+  return !ends_;
+}
+
+void BatchGenerator::end_cancelled() {
+  std::unordered_set<std::uint64_t> numbers;
+  {
+    const std::lock_guard lock(mutex_);
+    numbers.swap(cancelled_);
+  }
+  if (numbers.empty()) return;
+  for (const SequencePtr& sequence : running_) {
+    if (numbers.contains(sequence->number)) end(*sequence, Finish::kCancelled);
+  }
+  for (const SequencePtr& sequence : waiting_) {
+    if (numbers.contains(sequence->number)) end(*sequence, Finish::kCancelled);
+  }
+  remove_ended();
+}
+
+void BatchGenerator::admit() {
+  while (!waiting_.empty() && std::ssize(running_) < options_.slots) {
+    Sequence& sequence = *waiting_.front();
+    const std::string& key = sequence.request.cache_key;
+    BlockPool::Prefix prefix;
+    // The last token goes through the model in any case, for what follows it.
+    if (!sequence.request.prompt_logprobs) {
+      prefix = pool_.find(key, sequence.tokens, (sequence.length() - 1) / StepModel::kBlockSize);
+    }
+    const std::int64_t missing = blocks_for(sequence.length() + 1) - std::ssize(prefix.blocks);
+    if (!running_.empty() && missing > pool_.num_available()) {
+      pool_.release(prefix.blocks);
+      return;
+    }
+    sequence.named = std::ssize(prefix.blocks);
+    sequence.computed = sequence.named * StepModel::kBlockSize;
+    sequence.node = prefix.node;
+    sequence.blocks = std::move(prefix.blocks);
+    if (!std::exchange(sequence.was_admitted, true)) {
+      sequence.result.prompt_tokens = sequence.prompt_length();
+      sequence.result.cached_tokens = sequence.computed;
+      const std::lock_guard lock(mutex_);
+      --queued_;
+      queued_tokens_ -= sequence.prompt_length();
+      stats_.prompt_tokens += sequence.prompt_length();
+      stats_.cached_tokens += sequence.computed;
+    }
+    sequence.is_running = true;
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    const std::lock_guard lock(mutex_);
+    ++stats_.running;
+  }
+}
+
+std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
+  std::vector<std::int64_t> pending;
+  std::vector<bool> answers;
+  for (const SequencePtr& sequence : running_) {
+    pending.push_back(sequence->pending());
+    answers.push_back(sequence->is_decoding());
+  }
+  const std::vector<std::int64_t> shares =
+      step_shares(pending, answers, {model_->room().max_rows, options_.prompt_rows_beside_answers});
+  std::vector<Part> parts;
+  // What loses its memory is the last one always: none that is in `parts`.
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = *running_[i];
+    if (shares[i] == 0 || !make_room(sequence, sequence.computed + shares[i])) continue;
+    parts.push_back({.sequence = &sequence,
+                     .count = shares[i],
+                     .wanted = wanted_of(sequence, shares[i]),
+                     .chosen = {},
+                     .prompt = {},
+                     .error = {}});
+  }
+  return parts;
+}
+
+bool BatchGenerator::make_room(Sequence& sequence, std::int64_t length) {
+  while (std::ssize(sequence.blocks) < blocks_for(length)) {
+    if (const auto block = pool_.take()) {
+      sequence.blocks.push_back(*block);
+      continue;
+    }
+    const bool is_last = running_.back().get() == &sequence;
+    ATOLL_CHECK(!is_last || running_.size() > 1, "{} blocks do not hold {} positions",
+                pool_.num_blocks(), length);
+    preempt_last();
+    if (is_last) return false;
+  }
+  return true;
+}
+
+void BatchGenerator::preempt_last() {
+  SequencePtr sequence = std::move(running_.back());
+  running_.pop_back();
+  pool_.release(sequence->blocks);
+  sequence->blocks.clear();
+  sequence->computed = 0;
+  sequence->named = 0;
+  sequence->node = BlockPool::kRoot;
+  sequence->prompt_results.clear();
+  sequence->is_running = false;
+  waiting_.push_front(std::move(sequence));
+  const std::lock_guard lock(mutex_);
+  ++stats_.preempted;
+  --stats_.running;
+}
+
+StepModel::Wanted BatchGenerator::wanted_of(const Sequence& sequence, std::int64_t count) const {
+  using Wanted = StepModel::Wanted;
+  const bool reads_prompt = sequence.computed < sequence.prompt_length();
+  if (reads_prompt && sequence.request.prompt_logprobs && !sequence.prompt_told) {
+    return Wanted::kAll;
+  }
+  const bool is_whole = sequence.computed + count == sequence.length();
+  return is_whole && sequence.request.max_new_tokens > 0 ? Wanted::kLast : Wanted::kNothing;
+}
+
+void BatchGenerator::compute(std::vector<Part>& parts) {
+  std::vector<StepModel::Piece> pieces;
+  for (Part& part : parts) {
+    const Sequence& sequence = *part.sequence;
+    const std::span<const std::int32_t> tokens(sequence.tokens);
+    pieces.push_back({tokens.subspan(static_cast<std::size_t>(sequence.computed),
+                                     static_cast<std::size_t>(part.count)),
+                      sequence.computed, sequence.blocks, part.wanted});
+    if (part.wanted == StepModel::Wanted::kAll) {
+      part.prompt.resize(static_cast<std::size_t>(part.count));
+    }
+  }
+  model_->step(pieces,
+               [&](std::span<const StepModel::RowLogits> rows) { take_logits(parts, rows); });
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.steps;
+    count_blocks();
+  }
+  for (Part& part : parts) deliver(part);
+}
+
+void BatchGenerator::take_logits(std::vector<Part>& parts,
+                                 std::span<const StepModel::RowLogits> rows) {
+  model_->threads().run(std::ssize(rows), [&](std::int64_t i) {
+    const StepModel::RowLogits& row = rows[static_cast<std::size_t>(i)];
+    Part& part = parts[row.piece];
+    try {
+      take_row(part, row, rooms_[static_cast<std::size_t>(i)]);
+    } catch (const std::exception& error) {
+      if (row.row + 1 == part.count) part.error = error.what();
+    }
+  });
+}
+
+void BatchGenerator::take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const {
+  Sequence& sequence = *part.sequence;
+  const GenerationRequest& request = sequence.request;
+  const std::int64_t next = sequence.computed + row.row + 1;
+  if (next < sequence.prompt_length()) {
+    part.prompt[static_cast<std::size_t>(row.row)] = token_result(
+        row.logits, sequence.tokens[static_cast<std::size_t>(next)], request.top_logprobs);
+  }
+  if (next == sequence.length() && request.max_new_tokens > 0) {
+    part.chosen = choose_token(sequence, row.logits, options_.vocab_size, room);
+  }
+}
+
+void BatchGenerator::deliver(Part& part) {
+  Sequence& sequence = *part.sequence;
+  const GenerationRequest& request = sequence.request;
+  sequence.computed += part.count;
+  name_blocks(sequence);
+  if (!part.error.empty()) {
+    sequence.result.error = part.error;
+    return end(sequence, Finish::kFailed);
+  }
+  for (TokenResult& result : part.prompt) {
+    if (result.token >= 0) sequence.prompt_results.push_back(std::move(result));
+  }
+  const bool prompt_is_read = sequence.computed >= sequence.prompt_length();
+  if (request.prompt_logprobs && prompt_is_read && !std::exchange(sequence.prompt_told, true)) {
+    sequence.listener->on_prompt(sequence.prompt_results);
+  }
+  if (sequence.computed < sequence.length()) return;
+  if (request.max_new_tokens == 0) return end(sequence, Finish::kLength);
+  take_token(sequence, std::move(part.chosen));
+}
+
+void BatchGenerator::name_blocks(Sequence& sequence) {
+  constexpr auto kSize = static_cast<std::size_t>(StepModel::kBlockSize);
+  const std::span<const std::int32_t> tokens(sequence.tokens);
+  while ((sequence.named + 1) * StepModel::kBlockSize <= sequence.computed) {
+    const auto i = static_cast<std::size_t>(sequence.named++);
+    sequence.node = pool_.add(sequence.request.cache_key, sequence.node,
+                              tokens.subspan(i * kSize, kSize), sequence.blocks[i]);
+  }
+}
+
+void BatchGenerator::take_token(Sequence& sequence, TokenResult token) {
+  const GenerationRequest& request = sequence.request;
+  if (token.token < 0) return end(sequence, Finish::kStop);
+  if (std::ranges::binary_search(request.stop_tokens, token.token)) {
+    sequence.result.stop_token = token.token;
+    return end(sequence, Finish::kStop);
+  }
+  if (request.constraint != nullptr) request.constraint->accept(token.token);
+  sequence.tokens.push_back(token.token);
+  ++sequence.in_prompt[token.token];
+  ++sequence.result.new_tokens;
+  if (!sequence.listener->on_token(token)) return end(sequence, Finish::kStop);
+  if (request.constraint != nullptr && request.constraint->is_over()) {
+    return end(sequence, Finish::kStop);
+  }
+  if (sequence.result.new_tokens >= request.max_new_tokens || sequence.length() >= max_tokens_) {
+    end(sequence, Finish::kLength);
+  }
+}
+
+void BatchGenerator::end(Sequence& sequence, Finish finish) {
+  if (std::exchange(sequence.ended, true)) return;
+  pool_.release(sequence.blocks);
+  sequence.blocks.clear();
+  sequence.result.finish = finish;
+  {
+    const std::lock_guard lock(mutex_);
+    known_.erase(sequence.number);
+    cancelled_.erase(sequence.number);
+    if (!sequence.was_admitted) {
+      --queued_;
+      queued_tokens_ -= sequence.prompt_length();
+      sequence.result.prompt_tokens = sequence.prompt_length();
+    }
+    stats_.new_tokens += sequence.result.new_tokens;
+    ++(finish == Finish::kCancelled ? stats_.cancelled
+       : finish == Finish::kFailed  ? stats_.failed
+                                    : stats_.finished);
+    if (std::exchange(sequence.is_running, false)) --stats_.running;
+    count_blocks();
+  }
+  sequence.listener->on_end(sequence.result);
+}
+
+void BatchGenerator::remove_ended() {
+  const auto has_ended = [](const SequencePtr& sequence) { return sequence->ended; };
+  std::erase_if(running_, has_ended);
+  std::erase_if(waiting_, has_ended);
+}
+
+void BatchGenerator::end_all(Finish finish, const std::string& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (SequencePtr& sequence : submitted_) waiting_.push_back(std::move(sequence));
+    submitted_.clear();
+  }
+  const auto end_one = [&](const SequencePtr& sequence) {
+    sequence->result.error = error;
+    end(*sequence, finish);
+  };
+  std::ranges::for_each(running_, end_one);
+  // What waits has done no harm.
+  if (finish == Finish::kCancelled) std::ranges::for_each(waiting_, end_one);
+  remove_ended();
+}
+
+void BatchGenerator::count_blocks() {
+  stats_.blocks_in_use = pool_.num_blocks() - pool_.num_available();
+  stats_.blocks_kept = pool_.num_kept();
+}
+
+}  // namespace atl::serve

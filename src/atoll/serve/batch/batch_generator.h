@@ -1,0 +1,107 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "atoll/serve/batch/block_pool.h"
+#include "atoll/serve/batch/choice.h"
+#include "atoll/serve/batch/generator.h"
+#include "atoll/serve/batch/sequence.h"
+#include "atoll/serve/batch/step_model.h"
+#include "atoll/serve/batch/step_shares.h"
+
+namespace atl::serve {
+
+/// How many requests a BatchGenerator takes.
+struct BatchOptions {
+  std::int64_t slots = 8;                     ///< requests that run together
+  std::int64_t max_waiting = 128;             ///< requests in the queue
+  std::int64_t max_waiting_tokens = 1 << 20;  ///< of the prompts in the queue
+  std::int64_t vocab_size = 0;                ///< ids that may be generated; 0: all of the model's
+  std::int64_t prompt_rows_beside_answers = 32;  ///< see StepBudget
+};
+
+/// Generates for many requests together with one model: continuous batching (Yu et al. 2022) with
+/// the keys and values in blocks (Kwon et al. 2023). Each step takes one token of every answer and
+/// pieces of the prompts. What a request gets does not depend on the others, bit for bit. Where
+/// memory is short the request that came last gives up its own, waits, and is computed again.
+class BatchGenerator final : public Generator {
+ public:
+  BatchGenerator(std::unique_ptr<StepModel> model, const BatchOptions& options);
+  /// Ends all requests, as cancelled.
+  ~BatchGenerator() override;
+  BatchGenerator(const BatchGenerator&) = delete;
+  BatchGenerator& operator=(const BatchGenerator&) = delete;
+
+  std::optional<std::uint64_t> submit(GenerationRequest request,
+                                      std::shared_ptr<GenerationListener> listener) override;
+  void cancel(std::uint64_t number) override;
+  GeneratorStats stats() const override;
+  std::int64_t max_tokens() const override { return max_tokens_; }
+  std::int64_t vocab_size() const override { return options_.vocab_size; }
+
+ private:
+  using SequencePtr = std::unique_ptr<Sequence>;
+  // Tokens of one sequence in a step, and what comes of them.
+  struct Part {
+    Sequence* sequence = nullptr;
+    std::int64_t count = 0;
+    StepModel::Wanted wanted = StepModel::Wanted::kNothing;
+    TokenResult chosen;               // where its last logits were wanted
+    std::vector<TokenResult> prompt;  // where those of all rows were
+    std::string error;
+  };
+
+  void check(const GenerationRequest& request) const;
+  void run();
+  // False: this ends.
+  bool wait_for_work();
+  void end_cancelled();
+  void admit();
+  // Blocks for what each sequence takes through the next step; some may lose theirs meanwhile.
+  std::vector<Part> plan_step();
+  bool make_room(Sequence& sequence, std::int64_t length);
+  StepModel::Wanted wanted_of(const Sequence& sequence, std::int64_t count) const;
+  void preempt_last();
+  void compute(std::vector<Part>& parts);
+  void take_logits(std::vector<Part>& parts, std::span<const StepModel::RowLogits> rows);
+  void take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const;
+  void deliver(Part& part);
+  void name_blocks(Sequence& sequence);
+  void take_token(Sequence& sequence, TokenResult token);
+  void end(Sequence& sequence, Finish finish);
+  void remove_ended();
+  void end_all(Finish finish, const std::string& error);
+  void count_blocks();  // mutex_ is held
+
+  std::unique_ptr<StepModel> model_;
+  BatchOptions options_;
+  std::int64_t max_tokens_;
+  BlockPool pool_;
+  std::vector<ChoiceRoom> rooms_;
+
+  // Of the thread alone.
+  std::deque<SequencePtr> waiting_;   // those that lost their memory come first
+  std::vector<SequencePtr> running_;  // in the order in which they got memory
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<SequencePtr> submitted_;            // not yet in waiting_
+  std::unordered_set<std::uint64_t> cancelled_;  // not yet ended
+  std::unordered_set<std::uint64_t> known_;      // not yet ended, those submitted among them
+  std::uint64_t next_number_ = 1;
+  std::int64_t queued_ = 0, queued_tokens_ = 0;  // submitted or waiting for the first time
+  GeneratorStats stats_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+}  // namespace atl::serve

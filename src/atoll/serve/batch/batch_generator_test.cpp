@@ -1,0 +1,333 @@
+// Many requests at once: each gets, bit for bit, what it gets alone; and what a full queue, short
+// memory, a cancelled request and a stop do.
+
+#include "atoll/serve/batch/batch_generator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/base/error.h"
+#include "atoll/ops/testing.h"
+#include "atoll/serve/batch/batch_testing.h"
+#include "atoll/serve/inference_engine.h"
+
+namespace atl::serve {
+namespace {
+
+using test::Collector;
+using test::tiny_config;
+using test::tiny_model;
+
+constexpr StepRoom kRoom = {.max_positions = 160, .max_rows = 24, .num_blocks = 40};
+
+std::vector<std::int32_t> text(std::uint64_t seed, std::size_t length) {
+  const RngStream random(seed, RngPurpose::kSynthetic, 1);
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = 0; i < length; ++i) {
+    tokens.push_back(static_cast<std::int32_t>(random.word(i) % test::kTinyVocab));
+  }
+  return tokens;
+}
+
+// Requests of many kinds; some begin alike.
+GenerationRequest request(std::uint64_t i) {
+  GenerationRequest request;
+  request.prompt = text(i % 5 < 2 ? 1 : i, 1 + i * 13 % 70);
+  request.max_new_tokens = 1 + static_cast<std::int64_t>(i * 7 % 30);
+  request.sampling = {.temperature = i % 3 == 0 ? 0.0 : 1.0,
+                      .top_k = i % 4 == 0 ? 5 : 0,
+                      .top_p = i % 7 == 0 ? 0.8 : 1.0,
+                      .seed = i};
+  request.top_logprobs = static_cast<int>(i % 3) - 1;
+  request.prompt_logprobs = i % 11 == 3;
+  request.cache_key = i % 2 == 0 ? "a" : "b";
+  if (i % 6 == 1) {
+    request.changes = {.min_p = 0.02,
+                       .presence_penalty = 0.3,
+                       .frequency_penalty = 0.2,
+                       .repetition_penalty = 1.1,
+                       .bias = {{3, 1.5}, {7, -100}}};
+  }
+  return request;
+}
+
+struct Answer {
+  std::vector<TokenResult> tokens, prompt;
+  GenerationResult result;
+};
+
+Answer answer_of(Collector& collector) {
+  const GenerationResult result = collector.wait();
+  return {collector.tokens(), collector.prompt(), result};
+}
+
+Answer alone(BatchGenerator& generator, GenerationRequest request) {
+  const auto collector = std::make_shared<Collector>();
+  EXPECT_TRUE(generator.submit(std::move(request), collector).has_value());
+  return answer_of(*collector);
+}
+
+bool same(const std::vector<TokenResult>& a, const std::vector<TokenResult>& b) {
+  return std::ranges::equal(a, b, [](const TokenResult& x, const TokenResult& y) {
+    return x.token == y.token && x.logprob == y.logprob && x.top == y.top;
+  });
+}
+
+class Families : public testing::TestWithParam<const char*> {};
+
+TEST_P(Families, ManyTogetherGetWhatEachGetsAlone) {
+  const nn::ModelConfig config = tiny_config(GetParam());
+  constexpr std::uint64_t kRequests = 40;
+  std::vector<Answer> expected;
+  {
+    // Each by a generator that has seen nothing else would take long; one after another will do, as
+    // the next test compares that with another engine.
+    BatchGenerator generator(tiny_model(config, kRoom, 1), {.slots = 1});
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      GenerationRequest lonely = request(i);
+      lonely.cache_key = std::to_string(i);
+      expected.push_back(alone(generator, std::move(lonely)));
+    }
+  }
+  for (const std::int64_t slots : {2, 5, 16}) {
+    // So few blocks that some are preempted.
+    StepRoom room = kRoom;
+    room.num_blocks = 12;
+    room.max_rows = 8 + slots;
+    BatchGenerator generator(tiny_model(config, room, 2), {.slots = slots});
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::shared_ptr<Collector>> collectors;
+      for (std::uint64_t i = 0; i < kRequests; ++i) {
+        collectors.push_back(std::make_shared<Collector>());
+        ASSERT_TRUE(generator.submit(request(i), collectors.back()).has_value());
+      }
+      for (std::uint64_t i = 0; i < kRequests; ++i) {
+        const Answer answer = answer_of(*collectors[i]);
+        EXPECT_TRUE(same(answer.tokens, expected[i].tokens)) << "request " << i;
+        EXPECT_TRUE(same(answer.prompt, expected[i].prompt)) << "request " << i;
+        EXPECT_EQ(answer.result.finish, expected[i].result.finish) << "request " << i;
+      }
+    }
+    const GeneratorStats stats = generator.stats();
+    EXPECT_EQ(stats.finished, 3 * static_cast<std::int64_t>(kRequests));
+    EXPECT_GT(stats.cached_tokens, 0);
+    EXPECT_EQ(stats.blocks_in_use, 0);
+    EXPECT_TRUE(slots < 16 || stats.preempted > 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Families, testing::Values("llama", "gpt2", "mistral", "mixtral"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(BatchGenerator, GreedyTokensAreThoseOfTheEngineForOneSequence) {
+  const nn::ModelConfig config = tiny_config("llama");
+  auto model = tiny_model(config, kRoom);
+  test::TestRun run;
+  InferenceEngine engine(*run.device, config, 160);
+  engine.store().initialise(run, 5);
+  BatchGenerator generator(std::move(model), {});
+  GenerationRequest one = {.prompt = text(9, 70), .max_new_tokens = 40};
+  one.sampling.temperature = 0;
+  one.top_logprobs = 0;
+  std::vector<std::int32_t> expected;
+  engine.generate(one.prompt, 40, TokenSampler(one.sampling), -1, [&](std::int32_t token) {
+    expected.push_back(token);
+    return true;
+  });
+  const std::vector<std::int32_t> prompt = one.prompt;
+  const Answer answer = alone(generator, std::move(one));
+  ASSERT_EQ(answer.tokens.size(), 40U);
+  std::vector<std::int32_t> whole = prompt;
+  for (std::size_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(answer.tokens[i].token, expected[i]);
+    whole.push_back(answer.tokens[i].token);
+  }
+  engine.reset();
+  const std::vector<double> scores = engine.score(whole);
+  for (std::size_t i = 0; i < 40; ++i) {
+    EXPECT_NEAR(answer.tokens[i].logprob, scores[prompt.size() - 1 + i], 1e-3);
+  }
+}
+
+TEST(BatchGenerator, ACancelledRequestEndsWhereverItIs) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {.slots = 1});
+  std::vector<std::shared_ptr<Collector>> collectors;
+  std::vector<std::uint64_t> numbers;
+  for (int i = 0; i < 3; ++i) {
+    collectors.push_back(std::make_shared<Collector>());
+    GenerationRequest long_one = {.prompt = text(3, 5), .max_new_tokens = 150};
+    numbers.push_back(generator.submit(std::move(long_one), collectors.back()).value());
+  }
+  generator.cancel(numbers[1]);  // in the queue
+  EXPECT_EQ(collectors[1]->wait().finish, Finish::kCancelled);
+  collectors[0]->wait_for_tokens(2);
+  generator.cancel(numbers[0]);
+  generator.cancel(numbers[0]);
+  generator.cancel(12345);
+  collectors[0]->wait();
+  EXPECT_EQ(collectors[2]->wait().new_tokens, 150);
+  for (const auto& collector : collectors) EXPECT_EQ(collector->ends(), 1);
+  EXPECT_EQ(generator.stats().blocks_in_use, 0);
+}
+
+// Holds the engine's thread until told to go on.
+class Gate final : public GenerationListener {
+ public:
+  bool on_token(const TokenResult& /*token*/) override {
+    std::unique_lock lock(mutex_);
+    entered_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+    return true;
+  }
+  void on_end(const GenerationResult& /*result*/) override {}
+  void wait_until_entered() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return entered_; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool entered_ = false, open_ = false;
+};
+
+TEST(BatchGenerator, AFullQueueRefuses) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom),
+                           {.slots = 1, .max_waiting = 3, .max_waiting_tokens = 50});
+  const auto gate = std::make_shared<Gate>();
+  const auto send = [&](std::size_t length, const std::shared_ptr<GenerationListener>& listener) {
+    return generator.submit({.prompt = text(3, length), .max_new_tokens = 2}, listener).has_value();
+  };
+  ASSERT_TRUE(send(5, gate));
+  gate->wait_until_entered();
+  std::vector<std::shared_ptr<Collector>> collectors;
+  for (int i = 0; i < 4; ++i) collectors.push_back(std::make_shared<Collector>());
+  EXPECT_TRUE(send(20, collectors[0]));
+  EXPECT_TRUE(send(20, collectors[1]));
+  EXPECT_FALSE(send(20, collectors[2])) << "too many tokens";
+  EXPECT_TRUE(send(5, collectors[2]));
+  EXPECT_FALSE(send(1, collectors[3])) << "too many requests";
+  EXPECT_EQ(generator.stats().waiting, 3);
+  EXPECT_EQ(generator.stats().rejected, 2);
+  gate->open();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(collectors[static_cast<std::size_t>(i)]->wait().new_tokens, 2);
+}
+
+TEST(BatchGenerator, RefusesWhatCanNeverBeServed) {
+  StepRoom room = kRoom;
+  room.num_blocks = 4;
+  BatchGenerator generator(tiny_model(tiny_config("llama"), room), {});
+  EXPECT_EQ(generator.max_tokens(), 64);
+  const auto refused = [&](GenerationRequest request) {
+    EXPECT_THROW(generator.submit(std::move(request), std::make_shared<Collector>()), Error);
+  };
+  refused({.prompt = {}, .max_new_tokens = 1});
+  refused({.prompt = {1, 61}, .max_new_tokens = 1});
+  refused({.prompt = {-1}, .max_new_tokens = 1});
+  refused({.prompt = text(1, 64), .max_new_tokens = 1});
+  refused({.prompt = text(1, 65), .max_new_tokens = 0});
+  GenerationRequest adapted = {.prompt = {1}, .max_new_tokens = 1};
+  adapted.adapter = "x";
+  refused(std::move(adapted));
+  const Answer longest = alone(generator, {.prompt = text(1, 63), .max_new_tokens = 9});
+  EXPECT_EQ(longest.tokens.size(), 1U);
+  EXPECT_EQ(longest.result.finish, Finish::kLength);
+}
+
+TEST(BatchGenerator, EndsAtAStopTokenWhichIsNotPassedOn) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {});
+  const Answer free = alone(generator, {.prompt = text(4, 9), .max_new_tokens = 20});
+  const std::int32_t stop = free.tokens[6].token;
+  GenerationRequest stopped = {.prompt = text(4, 9), .max_new_tokens = 20};
+  stopped.stop_tokens = {stop};
+  const Answer answer = alone(generator, std::move(stopped));
+  EXPECT_EQ(answer.result.finish, Finish::kStop);
+  EXPECT_EQ(answer.result.stop_token, stop);
+  ASSERT_LE(answer.tokens.size(), 6U);
+  for (const TokenResult& token : answer.tokens) EXPECT_NE(token.token, stop);
+
+  const auto enough = std::make_shared<Collector>();
+  enough->stop_after(3);
+  generator.submit({.prompt = text(4, 9), .max_new_tokens = 20}, enough);
+  EXPECT_EQ(enough->wait().finish, Finish::kStop);
+  EXPECT_EQ(enough->tokens().size(), 3U);
+}
+
+TEST(BatchGenerator, APromptAloneHasLogProbabilitiesAndNoToken) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {});
+  GenerationRequest scored = {.prompt = text(4, 50), .max_new_tokens = 0};
+  scored.prompt_logprobs = true;
+  scored.top_logprobs = 2;
+  const Answer answer = alone(generator, std::move(scored));
+  EXPECT_TRUE(answer.tokens.empty());
+  ASSERT_EQ(answer.prompt.size(), 49U);
+  for (std::size_t i = 0; i < 49; ++i) {
+    EXPECT_EQ(answer.prompt[i].token, text(4, 50)[i + 1]);
+    EXPECT_LT(answer.prompt[i].logprob, 0);
+    ASSERT_EQ(answer.prompt[i].top.size(), 2U);
+    EXPECT_GE(answer.prompt[i].top[0].second, answer.prompt[i].top[1].second);
+    EXPECT_GE(answer.prompt[i].top[0].second, answer.prompt[i].logprob);
+  }
+}
+
+// Allows even tokens alone, five of them.
+class EvenTokens final : public TokenConstraint {
+ public:
+  void mask(std::span<std::uint64_t> allowed) override {
+    for (std::uint64_t& word : allowed) word &= 0x5555555555555555;
+  }
+  void accept(std::int32_t token) override {
+    EXPECT_EQ(token % 2, 0);
+    ++count_;
+  }
+  bool is_over() const override { return count_ == 5; }
+
+ private:
+  int count_ = 0;
+};
+
+TEST(BatchGenerator, AConstraintChoosesAmongWhatItAllows) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {});
+  GenerationRequest constrained = {.prompt = text(4, 9), .max_new_tokens = 20};
+  constrained.constraint = std::make_unique<EvenTokens>();
+  const Answer answer = alone(generator, std::move(constrained));
+  EXPECT_EQ(answer.tokens.size(), 5U);
+  EXPECT_EQ(answer.result.finish, Finish::kStop);
+}
+
+TEST(BatchGenerator, APromptThatBeginsAlikeIsComputedOncePerKey) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {});
+  const auto cached = [&](const char* key) {
+    GenerationRequest request = {.prompt = text(4, 100), .max_new_tokens = 3};
+    request.cache_key = key;
+    return alone(generator, std::move(request)).result.cached_tokens;
+  };
+  EXPECT_EQ(cached("a"), 0);
+  EXPECT_EQ(cached("a"), 96);
+  EXPECT_EQ(cached("b"), 0);
+}
+
+TEST(BatchGenerator, ItsEndCancelsWhatIsUnderWay) {
+  const auto running = std::make_shared<Collector>();
+  const auto waiting = std::make_shared<Collector>();
+  {
+    BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {.slots = 1});
+    generator.submit({.prompt = text(4, 9), .max_new_tokens = 150}, running);
+    generator.submit({.prompt = text(4, 9), .max_new_tokens = 150}, waiting);
+    running->wait_for_tokens(1);
+  }
+  EXPECT_EQ(running->ends(), 1);
+  EXPECT_EQ(waiting->wait().finish, Finish::kCancelled);
+}
+
+}  // namespace
+}  // namespace atl::serve

@@ -1,0 +1,55 @@
+#pragma once
+
+// A request on its way, for the .cpp files here.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "atoll/serve/batch/block_pool.h"
+#include "atoll/serve/batch/request.h"
+
+namespace atl::serve {
+
+/// What is known of one request's sequence.
+struct Sequence {
+  Sequence(std::uint64_t its_number, GenerationRequest its_request,
+           std::shared_ptr<GenerationListener> its_listener)
+      : number(its_number),
+        request(std::move(its_request)),
+        listener(std::move(its_listener)),
+        sampler(request.sampling),
+        tokens(request.prompt) {
+    for (const std::int32_t token : request.prompt) in_prompt.try_emplace(token, 0);
+  }
+
+  std::uint64_t number;
+  GenerationRequest request;
+  std::shared_ptr<GenerationListener> listener;
+  TokenSampler sampler;
+
+  std::vector<std::int32_t> tokens;  ///< prompt and answer so far
+  std::int64_t computed = 0;         ///< of these, whose keys and values are in the cache
+  std::vector<std::int32_t> blocks;
+  BlockPool::Node node = BlockPool::kRoot;  ///< of the first `named` blocks
+  std::int64_t named = 0;
+  /// How often each token was generated; the prompt's are there too, with 0.
+  std::unordered_map<std::int32_t, std::int64_t> in_prompt;
+  std::vector<TokenResult> prompt_results;  ///< where they are asked for
+  bool prompt_told = false;                 ///< that they were
+  bool was_admitted = false;                ///< it has had memory before
+  GenerationResult result;
+  bool is_running = false;
+  bool ended = false;
+
+  std::int64_t length() const { return std::ssize(tokens); }
+  std::int64_t prompt_length() const { return std::ssize(request.prompt); }
+  /// Tokens that are still to go through the model.
+  std::int64_t pending() const { return length() - computed; }
+  bool is_decoding() const { return pending() == 1 && length() > prompt_length(); }
+};
+
+}  // namespace atl::serve

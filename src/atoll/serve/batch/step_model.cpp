@@ -1,0 +1,169 @@
+#include "atoll/serve/batch/step_model.h"
+
+#include <algorithm>
+
+#include "atoll/base/error.h"
+#include "atoll/parallel/schedule/rank_schedule.h"
+
+namespace atl::serve {
+
+namespace {
+
+// Steps of other sizes are filled up to the next one.
+constexpr std::int64_t kSizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+
+std::vector<std::int64_t> sizes_up_to(std::int64_t max_rows) {
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t size : kSizes) {
+    if (size < max_rows) sizes.push_back(size);
+  }
+  sizes.push_back(max_rows);
+  return sizes;
+}
+
+std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, const StepRoom& room) {
+  ATOLL_CHECK(room.max_positions >= 1 && room.max_positions <= config.max_positions, "{} of {}",
+              room.max_positions, config.max_positions);
+  return nn::build_model(config, {.max_positions = room.max_positions});
+}
+
+std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
+  if (device->kind() == DeviceKind::kCpu) return device;
+  throw user_error(
+      "serving many requests at once runs on a CPU so far; leave out --device, or use `atoll "
+      "generate` on a GPU");
+}
+
+}  // namespace
+
+StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
+                     const StepRoom& room)
+    : device_(only_cpu(std::move(device))),
+      stream_(device_->open_stream()),
+      room_(room),
+      model_(build(config, room)),
+      store_(open_store(*device_, *model_, weights)),
+      head_(*model_),
+      sizes_(sizes_up_to(room.max_rows)) {
+  plan_memory();
+  tokens_.resize(static_cast<std::size_t>(sizes_.back()));
+  positions_.resize(static_cast<std::size_t>(sizes_.back()));
+}
+
+void StepModel::initialise(std::uint64_t seed) {
+  Run run = {.stream = stream_.get()};
+  store_->initialise(run, seed);
+}
+
+std::size_t StepModel::block_bytes(const nn::ModelConfig& config) {
+  return static_cast<std::size_t>(2 * config.num_layers * kBlockSize * config.heads.kv_width()) *
+         sizeof(float);
+}
+
+void StepModel::plan_memory() {
+  const nn::ModelConfig& config = model_->config;
+  const Spec cached = {Dtype::kF32, {1, room_.num_blocks * kBlockSize, config.heads.kv_width()}};
+  const Spec hidden = {Dtype::kF32, {kLogitRows, config.hidden_size}};
+  const Spec logits = {Dtype::kF32, {kLogitRows, config.vocab_size}};
+  std::size_t head_bytes = 0;
+  for (std::int64_t rows = 1; rows <= kLogitRows; ++rows) {
+    head_bytes = std::max(head_bytes, head_.scratch_bytes(rows));
+  }
+  MemoryPlan plan;
+  store_->request(plan, {});
+  const std::size_t num_stages = model_->stages.size();
+  const parallel::Pipeline alone = {1, 1, {0, num_stages - 1}};
+  for (const std::int64_t rows : sizes_) {
+    runners_.emplace_back(*model_, *store_, parallel::Use::kGenerate, 1, rows,
+                          parallel::forward_schedule(alone, 0));
+    runners_.back().request(plan);
+  }
+  std::vector<int> caches;
+  for (std::int64_t i = 0; i < 2 * config.num_layers; ++i) {
+    caches.push_back(plan.request_forever("cache", "kv cache", cached.bytes()));
+  }
+  const int gathered_request = plan.request_forever("head input", "activations", hidden.bytes());
+  const int logits_request = plan.request_forever("logits", "activations", logits.bytes());
+  const int scratch_request = plan.request_forever("head", "scratch", head_bytes);
+  plan.place();
+
+  arena_ = std::make_unique<Arena>(*device_, plan);
+  store_->bind(*arena_);
+  for (parallel::Runner& runner : runners_) runner.bind(*arena_);
+  for (std::size_t i = 0; i < caches.size(); i += 2) {
+    cache_.keys.push_back(arena_->tensor(caches[i], cached));
+    cache_.values.push_back(arena_->tensor(caches[i + 1], cached));
+  }
+  cache_.block_size = kBlockSize;
+  gathered_ = arena_->tensor(gathered_request, hidden);
+  logits_ = arena_->tensor(logits_request, logits);
+  head_scratch_ = {arena_->data(scratch_request), head_bytes};
+}
+
+Tensor StepModel::forward(std::span<const Piece> pieces) {
+  std::ranges::fill(tokens_, 0);
+  std::ranges::fill(positions_, 0);
+  cache_.sequences.clear();
+  std::int64_t row = 0;
+  for (const Piece& piece : pieces) {
+    const std::int64_t count = std::ssize(piece.tokens);
+    ATOLL_CHECK(count > 0 && row + count <= room_.max_rows &&
+                    piece.first_position + count <= room_.max_positions,
+                "{} rows after {}, at position {}", count, row, piece.first_position);
+    std::ranges::copy(piece.tokens, tokens_.begin() + row);
+    for (std::int64_t i = 0; i < count; ++i) {
+      positions_[static_cast<std::size_t>(row + i)] =
+          static_cast<std::int32_t>(piece.first_position + i);
+    }
+    cache_.sequences.push_back({row, count, piece.first_position, piece.blocks});
+    row += count;
+  }
+  const auto size = std::ranges::lower_bound(sizes_, row);
+  const Spec spec = {Dtype::kI32, {1, *size}};
+  const Batch batch = {.tokens = Tensor(tokens_.data(), spec),
+                       .positions = Tensor(positions_.data(), spec)};
+  const Run run = {.stream = stream_.get(), .row_stable = true};
+  const Tensor hidden =
+      runners_[static_cast<std::size_t>(size - sizes_.begin())].generate(run, batch, cache_);
+  return hidden.reshaped({hidden.dim(1), hidden.dim(2)});
+}
+
+void StepModel::give_logits(const Tensor& hidden, std::span<const Row> rows,
+                            const TakeLogits& take) {
+  const std::int64_t width = hidden.dim(1);
+  const std::int64_t count = std::ssize(rows);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::copy_n(hidden.data<float>() + rows[static_cast<std::size_t>(i)].of_step * width, width,
+                gathered_.data<float>() + i * width);
+  }
+  Run run = {.stream = stream_.get(), .scratch = head_scratch_, .row_stable = true};
+  const Tensor logits = logits_.rows(0, count);
+  head_.compute(run, gathered_.rows(0, count), logits);
+  const auto vocab_size = static_cast<std::size_t>(logits.dim(1));
+  std::vector<RowLogits> given;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    given.push_back(
+        {rows[i].piece, rows[i].of_piece, {logits.data<float>() + i * vocab_size, vocab_size}});
+  }
+  take(given);
+}
+
+void StepModel::step(std::span<const Piece> pieces, const TakeLogits& take) {
+  const Tensor hidden = forward(pieces);
+  std::vector<Row> rows;
+  std::int64_t first = 0;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const std::int64_t count = std::ssize(pieces[p].tokens);
+    const std::int64_t skipped = pieces[p].wanted == Wanted::kNothing ? count
+                                 : pieces[p].wanted == Wanted::kLast  ? count - 1
+                                                                      : 0;
+    for (std::int64_t i = skipped; i < count; ++i) rows.push_back({p, i, first + i});
+    first += count;
+  }
+  const std::span<const Row> all(rows);
+  for (std::size_t at = 0; at < all.size(); at += kLogitRows) {
+    give_logits(hidden, all.subspan(at, std::min<std::size_t>(kLogitRows, all.size() - at)), take);
+  }
+}
+
+}  // namespace atl::serve

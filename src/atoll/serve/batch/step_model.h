@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "atoll/nn/models/family.h"
+#include "atoll/parallel/runner/runner.h"
+#include "atoll/parallel/store/param_store.h"
+#include "atoll/serve/head_logits.h"
+#include "atoll/serve/rounded_store.h"
+
+namespace atl::serve {
+
+/// What a StepModel has room for.
+struct StepRoom {
+  std::int64_t max_positions = 0;  ///< of one sequence
+  std::int64_t max_rows = 0;       ///< of one step
+  std::int64_t num_blocks = 0;     ///< of the cache of keys and values
+};
+
+/// A model that takes rows of several sequences through its layers in one step. The keys and values
+/// of all sequences lie in blocks of one memory, planned beforehand. Which blocks a sequence has is
+/// its caller's business.
+///
+/// The logits of a row depend on the tokens of its sequence alone, bit for bit (Run::row_stable):
+/// not on the other rows of the step, nor on the steps in which the sequence's tokens came.
+class StepModel {
+ public:
+  /// Positions that a block holds.
+  static constexpr std::int64_t kBlockSize = 16;
+
+  /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
+  /// a CPU.
+  StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
+            const StepRoom& room);
+
+  nn::Model& model() { return *model_; }
+  parallel::ParamStore& store() { return *store_; }
+  const StepRoom& room() const { return room_; }
+  /// Gives the parameters the values that training would begin with.
+  void initialise(std::uint64_t seed);
+  ThreadPool& threads() { return stream_->threads(); }
+
+  /// Bytes that such a block takes in all layers.
+  static std::size_t block_bytes(const nn::ModelConfig& config);
+
+  /// Whose logits are wanted.
+  enum class Wanted : std::uint8_t { kNothing, kLast, kAll };
+  /// Tokens that continue a sequence.
+  struct Piece {
+    std::span<const std::int32_t> tokens;
+    std::int64_t first_position = 0;
+    /// Of the whole sequence; no other piece of the step may write to those that this one does.
+    std::span<const std::int32_t> blocks;
+    Wanted wanted = Wanted::kLast;
+  };
+  /// What follows a row of a piece.
+  struct RowLogits {
+    std::size_t piece = 0;
+    std::int64_t row = 0;           ///< of the piece
+    std::span<const float> logits;  ///< (V)
+  };
+  /// Rows of logits, valid for the call; ascending by piece and row.
+  using TakeLogits = std::function<void(std::span<const RowLogits> rows)>;
+
+  /// Takes the pieces, of max_rows together at most, and gives the logits that are wanted, some
+  /// rows at a time.
+  void step(std::span<const Piece> pieces, const TakeLogits& take);
+
+ private:
+  static constexpr std::int64_t kLogitRows = 16;
+  struct Row {
+    std::size_t piece = 0;
+    std::int64_t of_piece = 0;
+    std::int64_t of_step = 0;
+  };
+
+  void plan_memory();
+  Tensor forward(std::span<const Piece> pieces);
+  void give_logits(const Tensor& hidden, std::span<const Row> rows, const TakeLogits& take);
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  StepRoom room_;
+  std::unique_ptr<nn::Model> model_;
+  std::unique_ptr<parallel::ParamStore> store_;
+  HeadLogits head_;
+  std::vector<std::int64_t> sizes_;        // rows of a step that memory is planned for, ascending
+  std::vector<parallel::Runner> runners_;  // one a size
+  std::unique_ptr<Arena> arena_;
+  nn::KvCache cache_;
+  std::vector<std::int32_t> tokens_, positions_;  // of a step
+  Tensor gathered_;                               // the rows whose logits are wanted
+  Tensor logits_;
+  std::span<std::byte> head_scratch_;
+};
+
+}  // namespace atl::serve

@@ -1,0 +1,46 @@
+#include "atoll/serve/head_logits.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "atoll/base/error.h"
+#include "atoll/nn/tensor_parallel.h"
+
+namespace atl::serve {
+
+namespace {
+
+const nn::VocabularyCrossEntropy* shared_head(const nn::Model& model) {
+  return dynamic_cast<const nn::VocabularyCrossEntropy*>(model.stages.back().get());
+}
+
+}  // namespace
+
+std::size_t HeadLogits::scratch_bytes(std::int64_t rows) const {
+  const Spec hidden = {Dtype::kF32, {rows, model_.config.hidden_size}};
+  const nn::VocabularyCrossEntropy* head = shared_head(model_);
+  return head == nullptr ? model_.head->logits_scratch_bytes(hidden)
+                         : head->logits_scratch_bytes(hidden);
+}
+
+void HeadLogits::compute(Run& run, const Tensor& hidden, const Tensor& logits) const {
+  if (const nn::VocabularyCrossEntropy* head = shared_head(model_))
+    head->logits(run, hidden, logits);
+  else
+    model_.head->logits(run, hidden, logits);
+}
+
+double log_probability(const float* logits, std::int64_t vocab_size, std::int32_t target) {
+  ATOLL_CHECK(target >= 0 && target < vocab_size, "token {} of {}", target, vocab_size);
+  const double largest = *std::max_element(logits, logits + vocab_size);
+  double sum = 0;
+  for (std::int64_t i = 0; i < vocab_size; ++i) sum += std::exp(logits[i] - largest);
+  const double result = logits[target] - largest - std::log(sum);
+  if (std::isfinite(result)) return result;
+  throw make_error(ErrorKind::kNumeric,
+                   "the model gives a log-probability of {}; its weights are not finite or not of "
+                   "this config.json",
+                   result);
+}
+
+}  // namespace atl::serve
