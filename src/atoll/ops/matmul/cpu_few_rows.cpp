@@ -19,7 +19,9 @@ HWY_BEFORE_NAMESPACE();
 namespace atl::ops::cpu {
 namespace HWY_NAMESPACE {
 
-constexpr int kMaxTile = 4;  // 4 x 4 sums, 4 weights and a row of a: the registers of AVX-512
+constexpr int kMaxTile = 4;
+// 4 x 4 sums, 4 weights and a row of a take 21 of AVX-512's registers; with 16 of them 4 x 3 do.
+constexpr int kTileCols = hn::MaxLanes(F32()) >= 16 ? 4 : 3;
 // Of each row of bf16 weights: what memory delivers while a load waits for it (decision 0018).
 constexpr std::size_t kAhead = 512;
 constexpr std::size_t kLineElements = 64 / sizeof(Bf16);
@@ -93,11 +95,11 @@ void few_rows_of(const MatmulArgs& args, std::int64_t begin, std::int64_t end) {
   };
   TC* c = args.c.data<TC>();
   for (std::int64_t j = begin; j < end;) {
-    const int cols = j + kMaxTile <= end ? kMaxTile : 1;
+    const int cols = j + kTileCols <= end ? kTileCols : 1;
     for (std::int64_t i = 0; i < m; i += kMaxTile) {
       const int rows = static_cast<int>(std::min<std::int64_t>(kMaxTile, m - i));
       float result[kMaxTile][kMaxTile];
-      const auto dots_here = cols == 1 ? dots_of<1, TA, TB> : dots_of<kMaxTile, TA, TB>;
+      const auto dots_here = cols == 1 ? dots_of<1, TA, TB> : dots_of<kTileCols, TA, TB>;
       dots_here(rows, static_cast<std::size_t>(k), a + i * k, b + j * k, result);
       for (int r = 0; r < rows; ++r) {
         for (int s = 0; s < cols; ++s) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "atoll/base/error.h"
@@ -187,19 +188,48 @@ std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
   }
   const std::vector<std::int64_t> shares =
       step_shares(pending, answers, {model_->room().max_rows, options_.prompt_rows_beside_answers});
+  std::int64_t spare =
+      options_.rows_with_guesses - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
   std::vector<Part> parts;
   // What loses its memory is the last one always: none that is in `parts`.
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (shares[i] == 0 || !make_room(sequence, sequence.computed + shares[i])) continue;
-    parts.push_back({.sequence = &sequence,
-                     .count = shares[i],
-                     .wanted = wanted_of(sequence, shares[i]),
-                     .chosen = {},
-                     .prompt = {},
-                     .error = {}});
+    const auto first = sequence.tokens.begin() + sequence.computed;
+    Part part = {.sequence = &sequence,
+                 .tokens = {first, first + shares[i]},
+                 .wanted = wanted_of(sequence, shares[i])};
+    if (answers[i] && spare > 0) {
+      const std::vector<std::int32_t> guessed = guess(sequence, spare);
+      part.num_guessed = guessed.size();
+      part.tokens.insert(part.tokens.end(), guessed.begin(), guessed.end());
+      if (!guessed.empty()) part.wanted = StepModel::Wanted::kAll;
+      spare -= std::ssize(guessed);
+    }
+    parts.push_back(std::move(part));
   }
   return parts;
+}
+
+std::vector<std::int32_t> BatchGenerator::guess(Sequence& sequence, std::int64_t rows) {
+  if (changes_logits(sequence.request)) return {};
+  // No more than are still wanted behind the next token, nor than there is memory for.
+  const std::int64_t wanted = std::min(sequence.request.max_new_tokens - sequence.result.new_tokens,
+                                       max_tokens_ - sequence.length()) -
+                              1;
+  const std::int64_t most = std::min(rows, wanted);
+  if (most <= 0) return {};
+  std::vector<std::int32_t> guessed =
+      sequence.draft.guess(sequence.tokens, static_cast<std::size_t>(most));
+  while (!guessed.empty() &&
+         blocks_for(sequence.length() + std::ssize(guessed)) > std::ssize(sequence.blocks)) {
+    const auto block = pool_.num_free() > 0 ? pool_.take() : std::nullopt;
+    if (block)
+      sequence.blocks.push_back(*block);
+    else
+      guessed.pop_back();
+  }
+  return guessed;
 }
 
 bool BatchGenerator::make_room(Sequence& sequence, std::int64_t length) {
@@ -247,13 +277,9 @@ void BatchGenerator::compute(std::vector<Part>& parts) {
   std::vector<StepModel::Piece> pieces;
   for (Part& part : parts) {
     const Sequence& sequence = *part.sequence;
-    const std::span<const std::int32_t> tokens(sequence.tokens);
-    pieces.push_back({tokens.subspan(static_cast<std::size_t>(sequence.computed),
-                                     static_cast<std::size_t>(part.count)),
-                      sequence.computed, sequence.blocks, part.wanted});
-    if (part.wanted == StepModel::Wanted::kAll) {
-      part.prompt.resize(static_cast<std::size_t>(part.count));
-    }
+    pieces.push_back({part.tokens, sequence.computed, sequence.blocks, part.wanted});
+    part.chosen.resize(part.num_guessed + 1);
+    if (part.wanted == StepModel::Wanted::kAll) part.prompt.resize(part.tokens.size());
   }
   model_->step(pieces,
                [&](std::span<const StepModel::RowLogits> rows) { take_logits(parts, rows); });
@@ -273,28 +299,29 @@ void BatchGenerator::take_logits(std::vector<Part>& parts,
     try {
       take_row(part, row, rooms_[static_cast<std::size_t>(i)]);
     } catch (const std::exception& error) {
-      if (row.row + 1 == part.count) part.error = error.what();
+      if (row.row + 1 == std::ssize(part.tokens)) part.error = error.what();
     }
   });
 }
 
 void BatchGenerator::take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const {
-  Sequence& sequence = *part.sequence;
+  const Sequence& sequence = *part.sequence;
   const GenerationRequest& request = sequence.request;
   const std::int64_t next = sequence.computed + row.row + 1;
   if (next < sequence.prompt_length()) {
     part.prompt[static_cast<std::size_t>(row.row)] = token_result(
         row.logits, sequence.tokens[static_cast<std::size_t>(next)], request.top_logprobs);
   }
-  if (next == sequence.length() && request.max_new_tokens > 0) {
-    part.chosen = choose_token(sequence, row.logits, options_.vocab_size, room);
+  if (next >= sequence.length() && request.max_new_tokens > 0) {
+    part.chosen[static_cast<std::size_t>(next - sequence.length())] =
+        choose_token(sequence, row.logits, next, options_.vocab_size, room);
   }
 }
 
 void BatchGenerator::deliver(Part& part) {
   Sequence& sequence = *part.sequence;
   const GenerationRequest& request = sequence.request;
-  sequence.computed += part.count;
+  sequence.computed += std::ssize(part.tokens) - static_cast<std::int64_t>(part.num_guessed);
   name_blocks(sequence);
   if (!part.error.empty()) {
     sequence.result.error = part.error;
@@ -309,7 +336,24 @@ void BatchGenerator::deliver(Part& part) {
   }
   if (sequence.computed < sequence.length()) return;
   if (request.max_new_tokens == 0) return end(sequence, Finish::kLength);
-  take_token(sequence, std::move(part.chosen));
+  take_tokens(part);
+}
+
+void BatchGenerator::take_tokens(Part& part) {
+  Sequence& sequence = *part.sequence;
+  const std::span guessed = std::span(part.tokens).last(part.num_guessed);
+  std::size_t right = 0;
+  take_token(sequence, std::move(part.chosen[0]));
+  // A token that was guessed right is what the row behind it was computed for.
+  while (!sequence.ended && right < guessed.size() && sequence.tokens.back() == guessed[right]) {
+    ++sequence.computed;
+    take_token(sequence, std::move(part.chosen[++right]));
+  }
+  if (!sequence.ended) name_blocks(sequence);
+  sequence.draft.learn(guessed.size(), right);
+  const std::lock_guard lock(mutex_);
+  stats_.guessed_tokens += std::ssize(guessed);
+  stats_.right_guesses += static_cast<std::int64_t>(right);
 }
 
 void BatchGenerator::name_blocks(Sequence& sequence) {

@@ -26,6 +26,9 @@ struct BatchOptions {
   std::int64_t max_waiting = 128;             ///< requests in the queue
   std::int64_t max_waiting_tokens = 1 << 20;  ///< of the prompts in the queue
   std::int64_t vocab_size = 0;                ///< ids that may be generated; 0: all of the model's
+  /// Rows up to which steps are filled with guesses of how answers go on: as many as take hardly
+  /// longer than one. 0: none are guessed.
+  std::int64_t rows_with_guesses = 8;
   std::int64_t prompt_rows_beside_answers = 32;  ///< see StepBudget
 };
 
@@ -53,10 +56,11 @@ class BatchGenerator final : public Generator {
   // Tokens of one sequence in a step, and what comes of them.
   struct Part {
     Sequence* sequence = nullptr;
-    std::int64_t count = 0;
+    std::vector<std::int32_t> tokens;
+    std::size_t num_guessed = 0;  // of these, at the end
     StepModel::Wanted wanted = StepModel::Wanted::kNothing;
-    TokenResult chosen;               // where its last logits were wanted
-    std::vector<TokenResult> prompt;  // where those of all rows were
+    std::vector<TokenResult> chosen;  // behind its last token that is sure, and each guessed one
+    std::vector<TokenResult> prompt;  // where the logits of all rows were wanted
     std::string error;
   };
 
@@ -68,6 +72,8 @@ class BatchGenerator final : public Generator {
   void admit();
   // Blocks for what each sequence takes through the next step; some may lose theirs meanwhile.
   std::vector<Part> plan_step();
+  // What a sequence may guess without a step of more than so many rows.
+  std::vector<std::int32_t> guess(Sequence& sequence, std::int64_t rows);
   bool make_room(Sequence& sequence, std::int64_t length);
   StepModel::Wanted wanted_of(const Sequence& sequence, std::int64_t count) const;
   void preempt_last();
@@ -75,6 +81,7 @@ class BatchGenerator final : public Generator {
   void take_logits(std::vector<Part>& parts, std::span<const StepModel::RowLogits> rows);
   void take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const;
   void deliver(Part& part);
+  void take_tokens(Part& part);
   void name_blocks(Sequence& sequence);
   void take_token(Sequence& sequence, TokenResult token);
   void end(Sequence& sequence, Finish finish);

@@ -84,7 +84,7 @@ TEST_P(Families, ManyTogetherGetWhatEachGetsAlone) {
   {
     // Each by a generator that has seen nothing else would take long; one after another will do, as
     // the next test compares that with another engine.
-    BatchGenerator generator(tiny_model(config, kRoom, 1), {.slots = 1});
+    BatchGenerator generator(tiny_model(config, kRoom, 1), {.slots = 1, .rows_with_guesses = 0});
     for (std::uint64_t i = 0; i < kRequests; ++i) {
       GenerationRequest lonely = request(i);
       lonely.cache_key = std::to_string(i);
@@ -149,6 +149,27 @@ TEST(BatchGenerator, GreedyTokensAreThoseOfTheEngineForOneSequence) {
   for (std::size_t i = 0; i < 40; ++i) {
     EXPECT_NEAR(answer.tokens[i].logprob, scores[prompt.size() - 1 + i], 1e-3);
   }
+}
+
+TEST(BatchGenerator, GuessesChangeNothingAndSaveSteps) {
+  const nn::ModelConfig config = tiny_config("llama");
+  // A small model that is sure of itself repeats itself.
+  const auto repeating = [](std::uint64_t seed) {
+    GenerationRequest request = {.prompt = text(seed, 9), .max_new_tokens = 140};
+    request.sampling = {.temperature = seed % 2 == 0 ? 0.0 : 0.2, .seed = seed};
+    request.top_logprobs = 1;
+    return request;
+  };
+  BatchGenerator plain(tiny_model(config, kRoom), {.rows_with_guesses = 0});
+  BatchGenerator guessing(tiny_model(config, kRoom), {});
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const Answer expected = alone(plain, repeating(seed));
+    const Answer answer = alone(guessing, repeating(seed));
+    EXPECT_TRUE(same(answer.tokens, expected.tokens)) << seed;
+    EXPECT_EQ(answer.result.new_tokens, 140);
+  }
+  EXPECT_GT(guessing.stats().right_guesses, 50) << "of " << guessing.stats().guessed_tokens;
+  EXPECT_EQ(guessing.stats().steps + guessing.stats().right_guesses, plain.stats().steps);
 }
 
 TEST(BatchGenerator, ACancelledRequestEndsWhereverItIs) {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "atoll/base/check.h"
+#include "atoll/ops/sample_token/cpu.h"
 #include "atoll/serve/head_logits.h"
 
 namespace atl::serve {
@@ -12,12 +14,6 @@ namespace atl::serve {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-
-bool changes_logits(const GenerationRequest& request) {
-  const LogitChanges& c = request.changes;
-  return request.constraint != nullptr || c.min_p > 0 || c.presence_penalty != 0 ||
-         c.frequency_penalty != 0 || c.repetition_penalty != 1 || !c.bias.empty();
-}
 
 void add_penalties(const Sequence& sequence, std::span<float> logits) {
   const LogitChanges& c = sequence.request.changes;
@@ -62,7 +58,29 @@ void keep_likely(double min_p, double temperature, std::span<float> logits) {
   }
 }
 
+// Applies what the request wants to room.logits; false: nothing may come.
+bool change_logits(const Sequence& sequence, ChoiceRoom& room) {
+  const GenerationRequest& request = sequence.request;
+  add_penalties(sequence, room.logits);
+  for (const auto& [token, bias] : request.changes.bias) {
+    const auto at = static_cast<std::size_t>(token);
+    if (at < room.logits.size()) room.logits[at] += static_cast<float>(bias);
+  }
+  if (request.constraint != nullptr &&
+      !keep_allowed(*request.constraint, room.allowed, room.logits)) {
+    return false;
+  }
+  keep_likely(request.changes.min_p, request.sampling.temperature, room.logits);
+  return true;
+}
+
 }  // namespace
+
+bool changes_logits(const GenerationRequest& request) {
+  const LogitChanges& c = request.changes;
+  return request.constraint != nullptr || c.min_p > 0 || c.presence_penalty != 0 ||
+         c.frequency_penalty != 0 || c.repetition_penalty != 1 || !c.bias.empty();
+}
 
 TokenResult token_result(std::span<const float> logits, std::int32_t token, int top) {
   const auto vocab_size = static_cast<std::int64_t>(logits.size());
@@ -89,26 +107,21 @@ TokenResult token_result(std::span<const float> logits, std::int32_t token, int 
   return result;
 }
 
-TokenResult choose_token(Sequence& sequence, std::span<const float> logits, std::int64_t vocab_size,
-                         ChoiceRoom& room) {
+TokenResult choose_token(const Sequence& sequence, std::span<const float> logits,
+                         std::int64_t position, std::int64_t vocab_size, ChoiceRoom& room) {
   const GenerationRequest& request = sequence.request;
   std::span<const float> from = logits.first(static_cast<std::size_t>(vocab_size));
   if (changes_logits(request)) {
+    ATOLL_CHECK_EQ(position, sequence.length());
     room.logits.assign(from.begin(), from.end());
-    add_penalties(sequence, room.logits);
-    for (const auto& [token, bias] : request.changes.bias) {
-      if (token < vocab_size) {
-        room.logits[static_cast<std::size_t>(token)] += static_cast<float>(bias);
-      }
-    }
-    if (request.constraint != nullptr &&
-        !keep_allowed(*request.constraint, room.allowed, room.logits)) {
-      return {};
-    }
-    keep_likely(request.changes.min_p, request.sampling.temperature, room.logits);
+    if (!change_logits(sequence, room)) return {};
     from = room.logits;
   }
-  const std::int32_t token = sequence.sampler.next(from, request.sequence, sequence.length());
+  room.ranks.resize(from.size());
+  room.weights.resize(from.size());
+  const ops::TokenDraw draw = sequence.sampler.draw(request.sequence, position);
+  const std::int32_t token =
+      TokenSampler::checked(ops::cpu::sample_token(draw, from, room.ranks, room.weights));
   if (request.top_logprobs < 0) return {.token = token};
   return token_result(logits, token, request.top_logprobs);
 }

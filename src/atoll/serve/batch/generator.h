@@ -23,6 +23,8 @@ struct GeneratorStats {
   std::int64_t prompt_tokens = 0;  ///< taken in, those of the cache among them
   std::int64_t cached_tokens = 0;
   std::int64_t new_tokens = 0;
+  std::int64_t guessed_tokens = 0;  ///< put behind answers before it was known what comes
+  std::int64_t right_guesses = 0;   ///< of these, that came
   std::int64_t steps = 0;
   std::int64_t blocks = 0;         ///< of the cache of keys and values
   std::int64_t blocks_in_use = 0;  ///< by running requests

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "atoll/serve/batch/block_pool.h"
+#include "atoll/serve/batch/ngram_draft.h"
 #include "atoll/serve/batch/request.h"
 
 namespace atl::serve {
@@ -38,6 +39,7 @@ struct Sequence {
   std::int64_t named = 0;
   /// How often each token was generated; the prompt's are there too, with 0.
   std::unordered_map<std::int32_t, std::int64_t> in_prompt;
+  NgramDraft draft;
   std::vector<TokenResult> prompt_results;  ///< where they are asked for
   bool prompt_told = false;                 ///< that they were
   bool was_admitted = false;                ///< it has had memory before
