@@ -5,6 +5,7 @@
 
 #include "atoll/nn/model.h"
 #include "atoll/ops/run.h"
+#include "atoll/parallel/store/param_store.h"
 
 namespace atl::serve {
 
@@ -22,6 +23,12 @@ class HeadLogits {
  private:
   const nn::Model& model_;
 };
+
+/// Bytes of the parameters of `store` that a token reads on this rank: all but positions and but a
+/// table in the model's first stage that only looks tokens up, where `has_embedding` says that this
+/// rank has that stage; `has_head`: and the head.
+std::size_t bytes_read_per_token(nn::Model& model, const parallel::ParamStore& store,
+                                 bool has_embedding, bool has_head);
 
 /// log softmax(logits)[target], in nats and in double.  logits: (vocab_size). Throws
 /// Error(kNumeric) where that is not finite.

@@ -76,22 +76,6 @@ std::vector<std::size_t> cut_stages(const nn::Model& model, int num_ranks, std::
   return bounds;
 }
 
-// The table that tokens are looked up in, in a model that has no head or another matrix there.
-class FirstParam final : public nn::ParamVisitor {
- public:
-  void param(nn::Param& param) override {
-    if (first == nullptr) first = &param;
-  }
-  const nn::Param* first = nullptr;
-};
-
-const nn::Param* looked_up(nn::Model& model, bool has_embedding, bool has_head) {
-  if (!has_embedding || (has_head && model.config.tie_embeddings)) return nullptr;
-  FirstParam visitor;
-  model.stages.front()->visit(visitor);
-  return visitor.first;
-}
-
 }  // namespace
 
 InferenceEngine::InferenceEngine(Device& device, const nn::ModelConfig& config,
@@ -108,8 +92,6 @@ InferenceEngine::InferenceEngine(Device& device, const nn::ModelConfig& config,
     bounds_ = cut_stages(*model_, stages, max_tokens);
     parallel::keep_stages(*model_, {stages, 1, bounds_}, ranks_->pipeline_rank());
   }
-  const bool has_head = ranks_ == nullptr || ranks_->has_head();
-  looked_up_ = looked_up(*model_, ranks_ == nullptr || ranks_->pipeline_rank() == 0, has_head);
   store_ = open_store(device, *model_, weights);
   plan_memory(device);
   sequence_.resize(static_cast<std::size_t>(capacity_));
@@ -192,13 +174,8 @@ void InferenceEngine::limit_vocabulary(std::int64_t size) {
 }
 
 std::size_t InferenceEngine::bytes_per_token() const {
-  std::size_t bytes = 0;
-  for (const nn::Param* param : store_->params()) {
-    if (param == looked_up_ || (param->is_embedding && param->is_position)) continue;
-    bytes += param->as_int8 ? param->int8.values.bytes() + param->int8.scales.bytes()
-                            : param->value.bytes();
-  }
-  return bytes;
+  return bytes_read_per_token(*model_, *store_, ranks_ == nullptr || ranks_->pipeline_rank() == 0,
+                              ranks_ == nullptr || ranks_->has_head());
 }
 
 std::size_t InferenceEngine::cache_bytes() const {

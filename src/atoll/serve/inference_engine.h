@@ -126,7 +126,6 @@ class InferenceEngine {
   ModelRanks* ranks_;
   std::vector<std::size_t> bounds_;  // the first stage of each rank of the pipeline, and the end
   std::unique_ptr<nn::Model> model_;
-  const nn::Param* looked_up_ = nullptr;  // a table that no head here shares
   std::unique_ptr<parallel::ParamStore> store_;
   std::vector<parallel::Runner> runners_;  // one a length of piece
   std::vector<std::int64_t> rows_;         // of each

@@ -18,6 +18,7 @@ Benchmark bench_step();
 Benchmark bench_ops();
 Benchmark bench_tokenizer();
 Benchmark bench_generate();
+Benchmark bench_serve();
 Benchmark bench_checkpoint();
 
 }  // namespace atl::cli

@@ -28,15 +28,15 @@ int run(const std::vector<Offered>& benchmarks, const Invocation& invocation) {
     return offered.action(invocation);
   }
   throw user_error(
-      "what is to be measured? say `atoll bench` step, ops, tokenizer, generate or "
+      "what is to be measured? say `atoll bench` step, ops, tokenizer, generate, serve or "
       "checkpoint");
 }
 
 Action add(ArgumentParser& parser) {
   parser.require_subcommand(0, 1);
   std::vector<Offered> benchmarks;
-  for (const Benchmark& benchmark :
-       {bench_step(), bench_ops(), bench_tokenizer(), bench_generate(), bench_checkpoint()}) {
+  for (const Benchmark& benchmark : {bench_step(), bench_ops(), bench_tokenizer(), bench_generate(),
+                                     bench_serve(), bench_checkpoint()}) {
     ArgumentParser sub = parser.add_subcommand(benchmark.name, benchmark.summary);
     benchmarks.push_back({sub, benchmark, benchmark.add(sub)});
   }
@@ -57,8 +57,9 @@ Command bench_command() {
               "  atoll bench ops --filter mlp\n"
               "  atoll bench tokenizer\n"
               "  atoll bench generate\n"
+              "  atoll bench serve\n"
               "  atoll bench checkpoint --dir runs",
-          .stray = "what can be measured are step, ops, tokenizer, generate and checkpoint",
+          .stray = "what can be measured are step, ops, tokenizer, generate, serve and checkpoint",
           .takes_overrides = true,
           .add = add,
           .memory_advice = train::kTrainingMemoryAdvice};

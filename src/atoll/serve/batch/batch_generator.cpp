@@ -22,14 +22,16 @@ std::int64_t blocks_for(std::int64_t positions) {
 BatchGenerator::BatchGenerator(std::unique_ptr<StepModel> model, const BatchOptions& options)
     : model_(std::move(model)),
       options_(options),
-      max_tokens_(std::min(model_->room().max_positions,
-                           model_->room().num_blocks * StepModel::kBlockSize)),
-      pool_(model_->room().num_blocks, StepModel::kBlockSize),
-      rooms_(static_cast<std::size_t>(model_->room().max_rows)) {
-  const std::int64_t all = model_->model().config.vocab_size;
-  if (options_.vocab_size == 0) options_.vocab_size = all;
-  ATOLL_CHECK(options_.vocab_size <= all, "{} of {} tokens", options_.vocab_size, all);
-  options_.slots = std::min(options_.slots, model_->room().max_rows);
+      room_(model_->room()),
+      all_tokens_(model_->model().config.vocab_size),
+      max_tokens_(std::min(room_.max_positions, room_.num_blocks * StepModel::kBlockSize)),
+      pool_(room_.num_blocks, StepModel::kBlockSize),
+      rooms_(static_cast<std::size_t>(room_.max_rows)),
+      version_(options.version) {
+  if (options_.vocab_size == 0) options_.vocab_size = all_tokens_;
+  ATOLL_CHECK(options_.vocab_size <= all_tokens_, "{} of {} tokens", options_.vocab_size,
+              all_tokens_);
+  options_.slots = std::min(options_.slots, room_.max_rows);
   stats_.blocks = pool_.num_blocks();
   thread_ = std::thread([this] { run(); });
 }
@@ -52,9 +54,8 @@ void BatchGenerator::check(const GenerationRequest& request) const {
                      counted(length, "token"), format_count(most));
   }
   for (const std::int32_t token : request.prompt) {
-    if (token >= 0 && token < model_->model().config.vocab_size) continue;
-    throw user_error("token {} of the prompt is outside the vocabulary of {}", token,
-                     model_->model().config.vocab_size);
+    if (token >= 0 && token < all_tokens_) continue;
+    throw user_error("token {} of the prompt is outside the vocabulary of {}", token, all_tokens_);
   }
   if (!request.adapter.empty()) throw user_error("there is no adapter {}", request.adapter);
 }
@@ -82,6 +83,34 @@ std::optional<std::uint64_t> BatchGenerator::submit(GenerationRequest request,
   }
   changed_.notify_all();
   return number;
+}
+
+void BatchGenerator::replace_model(std::unique_ptr<StepModel> model, std::string version) {
+  const StepRoom& room = model->room();
+  const StepRoom& old = room_;
+  if (model->model().config.vocab_size != all_tokens_ || room.max_positions != old.max_positions ||
+      room.num_blocks != old.num_blocks || room.max_rows != old.max_rows) {
+    throw user_error("a model of another shape cannot take the place of the one that is served");
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    next_model_ = std::move(model);
+    next_version_ = std::move(version);
+  }
+  changed_.notify_all();
+}
+
+bool BatchGenerator::is_changing_model() {
+  std::unique_ptr<StepModel> old;  // goes behind the lock
+  const std::lock_guard lock(mutex_);
+  if (next_model_ == nullptr) return false;
+  const auto has_begun = [](const SequencePtr& sequence) { return sequence->was_admitted; };
+  if (!running_.empty() || std::ranges::any_of(waiting_, has_begun)) return true;
+  old = std::exchange(model_, std::move(next_model_));
+  version_ = next_version_;
+  pool_ = BlockPool(room_.num_blocks, StepModel::kBlockSize);
+  count_blocks();
+  return false;
 }
 
 void BatchGenerator::cancel(std::uint64_t number) {
@@ -121,7 +150,7 @@ bool BatchGenerator::wait_for_work() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] {
     return ends_ || !submitted_.empty() || !cancelled_.empty() || !running_.empty() ||
-           !waiting_.empty();
+           !waiting_.empty() || next_model_ != nullptr;
   });
   for (SequencePtr& sequence : submitted_) waiting_.push_back(std::move(sequence));
   submitted_.clear();
@@ -145,12 +174,14 @@ void BatchGenerator::end_cancelled() {
 }
 
 void BatchGenerator::admit() {
+  const bool only_begun = is_changing_model();
   while (!waiting_.empty() && std::ssize(running_) < options_.slots) {
     Sequence& sequence = *waiting_.front();
+    if (only_begun && !sequence.was_admitted) return;
     const std::string& key = sequence.request.cache_key;
     BlockPool::Prefix prefix;
     // The last token goes through the model in any case, for what follows it.
-    if (!sequence.request.prompt_logprobs) {
+    if (!sequence.request.prompt_logprobs && sequence.request.pooling == Pooling::kNone) {
       prefix = pool_.find(key, sequence.tokens, (sequence.length() - 1) / StepModel::kBlockSize);
     }
     const std::int64_t missing = blocks_for(sequence.length() + 1) - std::ssize(prefix.blocks);
@@ -165,6 +196,7 @@ void BatchGenerator::admit() {
     if (!std::exchange(sequence.was_admitted, true)) {
       sequence.result.prompt_tokens = sequence.prompt_length();
       sequence.result.cached_tokens = sequence.computed;
+      sequence.result.version = version_;
       const std::lock_guard lock(mutex_);
       --queued_;
       queued_tokens_ -= sequence.prompt_length();
@@ -187,9 +219,9 @@ std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
     answers.push_back(sequence->is_decoding());
   }
   const std::vector<std::int64_t> shares =
-      step_shares(pending, answers, {model_->room().max_rows, options_.prompt_rows_beside_answers});
-  std::int64_t spare =
-      options_.rows_with_guesses - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+      step_shares(pending, answers, {room_.max_rows, options_.prompt_rows_beside_answers});
+  std::int64_t spare = std::min(options_.rows_with_guesses, room_.max_rows) -
+                       std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
   std::vector<Part> parts;
   // What loses its memory is the last one always: none that is in `parts`.
   for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -277,12 +309,17 @@ void BatchGenerator::compute(std::vector<Part>& parts) {
   std::vector<StepModel::Piece> pieces;
   for (Part& part : parts) {
     const Sequence& sequence = *part.sequence;
-    pieces.push_back({part.tokens, sequence.computed, sequence.blocks, part.wanted});
+    const bool is_pooled =
+        sequence.request.pooling != Pooling::kNone && sequence.computed < sequence.prompt_length();
+    pieces.push_back({part.tokens, sequence.computed, sequence.blocks, part.wanted, is_pooled});
     part.chosen.resize(part.num_guessed + 1);
     if (part.wanted == StepModel::Wanted::kAll) part.prompt.resize(part.tokens.size());
   }
-  model_->step(pieces,
-               [&](std::span<const StepModel::RowLogits> rows) { take_logits(parts, rows); });
+  model_->step(
+      pieces, [&](std::span<const StepModel::RowLogits> rows) { take_logits(parts, rows); },
+      [&](std::size_t piece, const Tensor& hidden) {
+        take_hidden(*parts[piece].sequence, hidden);
+      });
   {
     const std::lock_guard lock(mutex_);
     ++stats_.steps;
@@ -315,6 +352,27 @@ void BatchGenerator::take_row(Part& part, const StepModel::RowLogits& row, Choic
   if (next >= sequence.length() && request.max_new_tokens > 0) {
     part.chosen[static_cast<std::size_t>(next - sequence.length())] =
         choose_token(sequence, row.logits, next, options_.vocab_size, room);
+  }
+}
+
+// In double and in the order of the tokens, so that pieces make no difference.
+void BatchGenerator::take_hidden(Sequence& sequence, const Tensor& hidden) {
+  const auto width = static_cast<std::size_t>(hidden.dim(1));
+  const std::int64_t rows = std::min(hidden.dim(0), sequence.prompt_length() - sequence.computed);
+  if (sequence.computed == 0) sequence.hidden_sum.assign(width, 0);
+  const float* row = hidden.data<float>();
+  for (std::int64_t i = 0; i < rows; ++i, row += width) {
+    const bool only = sequence.request.pooling == Pooling::kLast;
+    for (std::size_t c = 0; c < width; ++c) {
+      sequence.hidden_sum[c] = (only ? 0 : sequence.hidden_sum[c]) + static_cast<double>(row[c]);
+    }
+  }
+  if (sequence.computed + rows < sequence.prompt_length()) return;
+  const bool is_mean = sequence.request.pooling == Pooling::kMean;
+  const double count = is_mean ? static_cast<double>(sequence.prompt_length()) : 1;
+  sequence.result.embedding.resize(width);
+  for (std::size_t c = 0; c < width; ++c) {
+    sequence.result.embedding[c] = static_cast<float>(sequence.hidden_sum[c] / count);
   }
 }
 

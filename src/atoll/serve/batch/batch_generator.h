@@ -25,6 +25,7 @@ struct BatchOptions {
   std::int64_t slots = 8;                     ///< requests that run together
   std::int64_t max_waiting = 128;             ///< requests in the queue
   std::int64_t max_waiting_tokens = 1 << 20;  ///< of the prompts in the queue
+  std::string version;                        ///< of the model: see GenerationResult
   std::int64_t vocab_size = 0;                ///< ids that may be generated; 0: all of the model's
   /// Rows up to which steps are filled with guesses of how answers go on: as many as take hardly
   /// longer than one. 0: none are guessed.
@@ -44,12 +45,19 @@ class BatchGenerator final : public Generator {
   BatchGenerator(const BatchGenerator&) = delete;
   BatchGenerator& operator=(const BatchGenerator&) = delete;
 
+  /// From now on requests that have not begun are served by `model`, of the same shape and room,
+  /// once those that have begun are done: an answer comes from one model. Waits for nothing; of
+  /// several that wait to be used the last one is. Throws Error(kUser) for another shape.
+  void replace_model(std::unique_ptr<StepModel> model, std::string version);
+
   std::optional<std::uint64_t> submit(GenerationRequest request,
                                       std::shared_ptr<GenerationListener> listener) override;
   void cancel(std::uint64_t number) override;
   GeneratorStats stats() const override;
   std::int64_t max_tokens() const override { return max_tokens_; }
   std::int64_t vocab_size() const override { return options_.vocab_size; }
+  /// Bytes of weights that a step reads, however many requests it serves.
+  std::size_t bytes_per_step() const { return model_->bytes_per_step(); }
 
  private:
   using SequencePtr = std::unique_ptr<Sequence>;
@@ -68,6 +76,8 @@ class BatchGenerator final : public Generator {
   void run();
   // False: this ends.
   bool wait_for_work();
+  // Whether a new model waits for the end of what has begun; takes it where all of that is done.
+  bool is_changing_model();
   void end_cancelled();
   void admit();
   // Blocks for what each sequence takes through the next step; some may lose theirs meanwhile.
@@ -80,6 +90,7 @@ class BatchGenerator final : public Generator {
   void compute(std::vector<Part>& parts);
   void take_logits(std::vector<Part>& parts, std::span<const StepModel::RowLogits> rows);
   void take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const;
+  static void take_hidden(Sequence& sequence, const Tensor& hidden);
   void deliver(Part& part);
   void take_tokens(Part& part);
   void name_blocks(Sequence& sequence);
@@ -91,9 +102,12 @@ class BatchGenerator final : public Generator {
 
   std::unique_ptr<StepModel> model_;
   BatchOptions options_;
+  StepRoom room_;
+  std::int64_t all_tokens_;  // of the model, those beyond options_.vocab_size too
   std::int64_t max_tokens_;
   BlockPool pool_;
   std::vector<ChoiceRoom> rooms_;
+  std::string version_;  // of model_
 
   // Of the thread alone.
   std::deque<SequencePtr> waiting_;   // those that lost their memory come first
@@ -107,6 +121,8 @@ class BatchGenerator final : public Generator {
   std::uint64_t next_number_ = 1;
   std::int64_t queued_ = 0, queued_tokens_ = 0;  // submitted or waiting for the first time
   GeneratorStats stats_;
+  std::unique_ptr<StepModel> next_model_;
+  std::string next_version_;
   bool ends_ = false;
   std::thread thread_;
 };

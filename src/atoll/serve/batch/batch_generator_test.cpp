@@ -300,6 +300,26 @@ TEST(BatchGenerator, APromptAloneHasLogProbabilitiesAndNoToken) {
   }
 }
 
+TEST(BatchGenerator, EmbeddingsDoNotDependOnPieces) {
+  const nn::ModelConfig config = tiny_config("llama");
+  const auto embedded = [](BatchGenerator& generator, Pooling pooling) {
+    GenerationRequest request = {.prompt = text(4, 50), .max_new_tokens = 0};
+    request.pooling = pooling;
+    return alone(generator, std::move(request)).result.embedding;
+  };
+  StepRoom small = kRoom;
+  small.max_rows = 7;
+  BatchGenerator whole(tiny_model(config, {160, 64, 20}), {});
+  BatchGenerator pieces(tiny_model(config, small), {});
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kLast}) {
+    const std::vector<float> expected = embedded(whole, pooling);
+    EXPECT_EQ(expected.size(), 24U);
+    EXPECT_EQ(embedded(pieces, pooling), expected);
+    EXPECT_EQ(embedded(pieces, pooling), expected) << "with all of it in the cache";
+  }
+  EXPECT_NE(embedded(whole, Pooling::kMean), embedded(whole, Pooling::kLast));
+}
+
 // Allows even tokens alone, five of them.
 class EvenTokens final : public TokenConstraint {
  public:
@@ -335,6 +355,41 @@ TEST(BatchGenerator, APromptThatBeginsAlikeIsComputedOncePerKey) {
   EXPECT_EQ(cached("a"), 0);
   EXPECT_EQ(cached("a"), 96);
   EXPECT_EQ(cached("b"), 0);
+}
+
+TEST(BatchGenerator, ANewModelServesWhatBeginsAfterIt) {
+  const nn::ModelConfig config = tiny_config("llama");
+  const auto other_model = [&] {
+    auto model = tiny_model(config, kRoom);
+    model->initialise(6);
+    return model;
+  };
+  const auto request = [] {
+    GenerationRequest request = {.prompt = text(4, 40), .max_new_tokens = 60};
+    request.sampling.temperature = 0;
+    return request;
+  };
+  BatchGenerator first(tiny_model(config, kRoom), {});
+  BatchGenerator second(other_model(), {});
+  const Answer of_first = alone(first, request());
+  const Answer of_second = alone(second, request());
+  ASSERT_FALSE(same(of_first.tokens, of_second.tokens));
+
+  BatchGenerator generator(tiny_model(config, kRoom), {.slots = 2, .version = "one"});
+  const auto begun = std::make_shared<Collector>();
+  generator.submit(request(), begun);
+  begun->wait_for_tokens(3);
+  generator.replace_model(other_model(), "two");
+  const Answer late = alone(generator, request());
+  const Answer early = answer_of(*begun);
+  EXPECT_TRUE(same(early.tokens, of_first.tokens));
+  EXPECT_EQ(early.result.version, "one");
+  EXPECT_TRUE(same(late.tokens, of_second.tokens));
+  EXPECT_EQ(late.result.version, "two");
+  EXPECT_EQ(late.result.cached_tokens, 0) << "keys and values of the old model";
+  StepRoom smaller = kRoom;
+  smaller.num_blocks = 8;
+  EXPECT_THROW(generator.replace_model(tiny_model(config, smaller), "three"), Error);
 }
 
 TEST(BatchGenerator, ItsEndCancelsWhatIsUnderWay) {

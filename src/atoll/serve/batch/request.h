@@ -38,6 +38,14 @@ struct LogitChanges {
   std::vector<std::pair<std::int32_t, double>> bias;  ///< added to a token's logit
 };
 
+/// What one vector for a whole text is made of: the model's last hidden states, behind its last
+/// norm.
+enum class Pooling {
+  kNone,  ///< there is none
+  kMean,  ///< their mean over all tokens
+  kLast,  ///< that of the last token
+};
+
 /// One sequence to generate.
 struct GenerationRequest {
   std::vector<std::int32_t> prompt;  ///< one token at least
@@ -48,7 +56,8 @@ struct GenerationRequest {
   std::vector<std::int32_t> stop_tokens;  ///< ascending; one of them ends the text
   /// How many of the likeliest tokens are told with each token: -1: not even its own probability.
   int top_logprobs = -1;
-  bool prompt_logprobs = false;  ///< the same for the prompt's tokens but the first
+  bool prompt_logprobs = false;      ///< the same for the prompt's tokens but the first
+  Pooling pooling = Pooling::kNone;  ///< of the prompt: GenerationResult::embedding
   /// Requests of the same key share what was computed for a prompt that begins alike.
   std::string cache_key;
   std::unique_ptr<TokenConstraint> constraint;  ///< null: none
@@ -79,6 +88,8 @@ struct GenerationResult {
   std::int64_t prompt_tokens = 0;  ///< of the request
   std::int64_t cached_tokens = 0;  ///< of these, whose keys and values were there already
   std::int64_t new_tokens = 0;     ///< passed on
+  std::vector<float> embedding;    ///< of GenerationRequest::pooling, as many as hidden_size
+  std::string version;             ///< of the model that made all of it
   std::string error;               ///< of kFailed
 };
 

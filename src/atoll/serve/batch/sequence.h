@@ -43,6 +43,7 @@ struct Sequence {
   std::vector<TokenResult> prompt_results;  ///< where they are asked for
   bool prompt_told = false;                 ///< that they were
   bool was_admitted = false;                ///< it has had memory before
+  std::vector<double> hidden_sum;           ///< of the prompt's hidden states so far
   GenerationResult result;
   bool is_running = false;
   bool ended = false;

@@ -55,6 +55,10 @@ void StepModel::initialise(std::uint64_t seed) {
   store_->initialise(run, seed);
 }
 
+std::size_t StepModel::bytes_per_step() const {
+  return bytes_read_per_token(*model_, *store_, /*has_embedding=*/true, /*has_head=*/true);
+}
+
 std::size_t StepModel::block_bytes(const nn::ModelConfig& config) {
   return static_cast<std::size_t>(2 * config.num_layers * kBlockSize * config.heads.kv_width()) *
          sizeof(float);
@@ -148,7 +152,8 @@ void StepModel::give_logits(const Tensor& hidden, std::span<const Row> rows,
   take(given);
 }
 
-void StepModel::step(std::span<const Piece> pieces, const TakeLogits& take) {
+void StepModel::step(std::span<const Piece> pieces, const TakeLogits& take,
+                     const TakeHidden& take_hidden) {
   const Tensor hidden = forward(pieces);
   std::vector<Row> rows;
   std::int64_t first = 0;
@@ -158,6 +163,7 @@ void StepModel::step(std::span<const Piece> pieces, const TakeLogits& take) {
                                  : pieces[p].wanted == Wanted::kLast  ? count - 1
                                                                       : 0;
     for (std::int64_t i = skipped; i < count; ++i) rows.push_back({p, i, first + i});
+    if (pieces[p].wants_hidden) take_hidden(p, hidden.rows(first, first + count));
     first += count;
   }
   const std::span<const Row> all(rows);

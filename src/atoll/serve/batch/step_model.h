@@ -44,6 +44,8 @@ class StepModel {
   void initialise(std::uint64_t seed);
   ThreadPool& threads() { return stream_->threads(); }
 
+  /// Bytes of weights that a step reads: all but embeddings that no head shares.
+  std::size_t bytes_per_step() const;
   /// Bytes that such a block takes in all layers.
   static std::size_t block_bytes(const nn::ModelConfig& config);
 
@@ -56,6 +58,7 @@ class StepModel {
     /// Of the whole sequence; no other piece of the step may write to those that this one does.
     std::span<const std::int32_t> blocks;
     Wanted wanted = Wanted::kLast;
+    bool wants_hidden = false;
   };
   /// What follows a row of a piece.
   struct RowLogits {
@@ -66,9 +69,13 @@ class StepModel {
   /// Rows of logits, valid for the call; ascending by piece and row.
   using TakeLogits = std::function<void(std::span<const RowLogits> rows)>;
 
-  /// Takes the pieces, of max_rows together at most, and gives the logits that are wanted, some
-  /// rows at a time.
-  void step(std::span<const Piece> pieces, const TakeLogits& take);
+  /// The head's input for all rows of a piece that wants it: f32 (rows, C), valid for the call.
+  using TakeHidden = std::function<void(std::size_t piece, const Tensor& hidden)>;
+
+  /// Takes the pieces, of max_rows together at most, and gives the hidden states that are wanted,
+  /// then the logits, some rows at a time.
+  void step(std::span<const Piece> pieces, const TakeLogits& take,
+            const TakeHidden& take_hidden = {});
 
  private:
   static constexpr std::int64_t kLogitRows = 16;
