@@ -47,7 +47,7 @@ class App {
   async start() {
     await this.store.open();
     if (!this.store.isKept) this.say("This browser keeps nothing: conversations end with this page. Export what you need.");
-    this.begin();
+    this.show(this.fresh());
     await Promise.all([this.readHash(), this.list.refresh(), this.models.load()]);
     if (!this.isTouch && !document.querySelector("dialog[open]")) this.composer.focus();
   }
@@ -56,9 +56,11 @@ class App {
 
   newId() { return [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join(""); }
 
-  // A new conversation is kept with its first message.
+  // A new conversation; it is kept with its first message.
+  fresh() { return newConversation({id: this.newId(), now: Date.now(), ...readDefaults(cleanSettings)}); }
+
   begin() {
-    this.show(newConversation({id: this.newId(), now: Date.now(), ...readDefaults(cleanSettings)}));
+    this.show(this.fresh());
     history.replaceState(null, "", location.pathname + location.search);
   }
 
@@ -126,7 +128,7 @@ class App {
     this.list.refresh();
     if (id !== this.conversation.id || this.answers.has(id)) return;
     const conversation = await this.store.get(id);
-    if (conversation && id === this.conversation.id && conversation.changed !== this.conversation.changed) this.show(conversation);
+    if (conversation && id === this.conversation.id && (conversation.changed !== this.conversation.changed || conversation.title !== this.conversation.title)) this.show(conversation);
   }
 
   // --- Asking
@@ -138,7 +140,8 @@ class App {
   // Whether it was sent. An empty text goes on with what is there.
   send(text) {
     const {conversation} = this, last = pathOf(conversation).at(-1);
-    if (this.running() || !conversation.model) return false;
+    if (this.running()) return false;
+    if (!conversation.model) { this.say("There is no model to ask.", {label: "look again", run: () => this.models.load()}); return false; }
     const isEmpty = !text.trim();
     if (isEmpty && (!last || (conversation.mode === "chat" && last.role === "assistant"))) return false;
     this.messages.follows = true;
@@ -173,13 +176,15 @@ class App {
       if (Date.now() - savedAt > kSaveEvery) { savedAt = Date.now(); this.save(conversation); }
     }});
     this.answers.set(conversation.id, answer);
+    this.say("");  // what could be undone cannot be any more
     this.changed();
+    if (document.activeElement === document.body && !this.isTouch) this.composer.focus();  // the button that was pressed is gone
     await answer.run();
     this.answers.delete(conversation.id);
     conversation.changed = Date.now();
+    if (conversation === this.conversation) this.draw();
     if (answer.status === 401) { this.refused = {conversation, node}; this.key.show(node.error); }
     await this.save(conversation);
-    if (conversation === this.conversation) this.draw();
   }
 
   async keyGiven() {
@@ -190,8 +195,9 @@ class App {
   }
 
   switchVersion(node, by) {
-    switchVersion(this.conversation, node, by);
+    const shown = switchVersion(this.conversation, node, by);
     this.changed();
+    this.messages.focusVersions(shown, by);
   }
 
   removeMessage(node) {

@@ -17,10 +17,10 @@ export class MarkdownView {
     this.#sources = blocks.map((block) => block.source);
   }
 
-  // Texts of the blocks that are finished while the answer grows: all but the last.
-  finished(isWhole) {
+  // Blocks that are finished while the answer grows, as a reader hears them, from number `from` on: all but the last.
+  finished(from, isWhole) {
     const blocks = [...this.root.children];
-    return (isWhole ? blocks : blocks.slice(0, -1)).map((block) => block.textContent);
+    return blocks.slice(from, isWhole ? undefined : -1).map((block) => block.querySelector("pre")?.textContent ?? block.innerText);
   }
 }
 

@@ -4,12 +4,12 @@ import {copyButton, el, fill} from "./dom.js";
 import {MarkdownView} from "./markdown_view.js";
 import {formatCount, statsOf} from "./numbers.js";
 import {splitThinking} from "./thinking.js";
-import {versionsOf} from "./tree.js";
 
 const kEnds = {length: "Cut off: the answer has reached max tokens, or the context is full.", stopped: "Stopped.", content_filter: "The server has cut this answer."};
 
 export class MessageView {
   #drawn = "";
+  #text = null;  // that is shown, with the thoughts that the server told apart
 
   constructor(app, conversation, node) {
     Object.assign(this, {app, conversation, node});
@@ -23,21 +23,27 @@ export class MessageView {
     this.state = el("div.state");
     this.foot = el("div.foot");
     this.root = el(`article.message.${node.role}`, {"aria-label": this.isUser ? "You" : "Answer"}, this.thinking, this.body, this.state, this.foot);
-    if (this.isPlain) this.root.classList.add("continued");
+    // Its buttons come up where it is pointed at or has the focus.
+    if (this.isPlain) { this.root.classList.add("continued"); this.root.tabIndex = 0; }
   }
 
-  // `answer`: the one that runs in this conversation, or null.
-  update(answer) {
+  // `answer`: the one that runs in this conversation, or null. `versions`: of this message, this one among them.
+  update(answer, versions) {
     if (this.isEditing) return;
-    const {node} = this, mine = answer?.node === node ? answer : null;
+    const {node} = this, mine = answer?.node === node ? answer : null, text = node.text + "\0" + (node.reasoning ?? "") + !!mine;
+    if (this.#text !== text) this.#drawText(mine);
+    this.#text = text;
+    this.root.setAttribute("aria-busy", String(!!mine));
+    this.#drawRest(mine, !!answer, versions);
+  }
+
+  #drawText(mine) {
+    const {node} = this;
     const split = this.isUser || this.isPlain ? {thinking: "", answer: node.text, isThinking: false} : splitThinking(node.text, node.reasoning);
     this.answerText = split.answer;
     this.#drawThinking(split, mine);
-    if (this.isUser || this.isPlain) {
-      if (this.body.textContent !== split.answer) this.body.textContent = split.answer;
-    } else this.markdown.update(split.answer);
-    this.root.setAttribute("aria-busy", String(!!mine));
-    this.#drawRest(mine, !!answer);
+    if (this.isUser || this.isPlain) this.body.textContent = split.answer;
+    else this.markdown.update(split.answer);
   }
 
   #drawThinking({thinking, isThinking}, mine) {
@@ -48,8 +54,8 @@ export class MessageView {
   }
 
   // State and buttons are made again only where they differ: a focused button stays.
-  #drawRest(mine, isBusy) {
-    const {node} = this, versions = versionsOf(this.conversation, node);
+  #drawRest(mine, isBusy, versions) {
+    const {node} = this;
     const wait = mine?.waitsFor ? `The server is busy. It is asked again in ${mine.waitsFor} s.` : mine && !node.text && !node.reasoning ? "…" : "";
     const key = JSON.stringify([wait, !!mine, isBusy, node.error, node.finish, versions.indexOf(node), versions.length, mine ? 0 : statsOf(node), node.chosen]);
     if (key === this.#drawn) return;

@@ -2,7 +2,7 @@
 
 import {byId, el, fill} from "./dom.js";
 import {MessageView} from "./message_view.js";
-import {pathOf} from "./tree.js";
+import {byParent, pathOf} from "./tree.js";
 
 const kNear = 60;  // pixels from the end within which the view follows what is added
 
@@ -27,7 +27,7 @@ export class MessagesView {
       this.#views.clear();
       this.follows = true;
     }
-    const path = pathOf(conversation);
+    const path = pathOf(conversation), versions = byParent(conversation);
     const views = path.map((node) => {
       const known = this.#views.get(node.id);
       if (known) return known;
@@ -35,7 +35,7 @@ export class MessagesView {
       this.#views.set(node.id, view);
       return view;
     });
-    for (const view of views) view.update(answer);
+    for (const view of views) view.update(answer, versions.get(view.node.parent));
     const roots = views.length ? views.map((view) => view.root) : [this.#welcome(conversation)];
     if (roots.length !== this.root.childElementCount || roots.some((root, i) => root !== this.root.children[i])) fill(this.root, roots);
     this.root.classList.toggle("text", conversation.mode === "text");
@@ -53,15 +53,21 @@ export class MessagesView {
     const node = answer?.node ?? this.#told.node, view = node && this.#views.get(node.id);
     if (!view || view.node !== node) { this.#told = {node: null, count: 0}; return; }
     if (this.#told.node !== node) { this.#told = {node, count: 0}; fill(byId("said")); }
-    const blocks = view.isPlain ? (answer ? [] : [view.answerText]) : view.markdown.finished(!answer);
-    byId("said").append(...blocks.slice(this.#told.count).map((text) => el("p", {}, text)));
-    this.#told = answer ? {node, count: Math.max(blocks.length, this.#told.count)} : {node: null, count: 0};
+    const blocks = view.isPlain ? (answer ? [] : [view.answerText]) : view.markdown.finished(this.#told.count, !answer);
+    byId("said").append(...blocks.map((text) => el("p", {}, text)));
+    this.#told = answer ? {node, count: this.#told.count + blocks.length} : {node: null, count: 0};
   }
 
   // The last message of the user that is shown.
   lastOfUser() {
     const node = pathOf(this.#conversation).findLast((one) => one.role === "user");
     return node ? this.#views.get(node.id) : null;
+  }
+
+  // The button that led to this version, or the one back where there is no further one.
+  focusVersions(node, by) {
+    const [earlier, later] = this.#views.get(node.id)?.root.querySelectorAll(".versions button") ?? [];
+    [by < 0 ? earlier : later, earlier, later].find((button) => button && !button.disabled)?.focus();
   }
 
   toEnd() {

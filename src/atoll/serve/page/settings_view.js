@@ -9,24 +9,28 @@ export class SettingsView {
     this.app = app;
     this.body = el("div");
     this.dialog = el("dialog.wide", {"aria-label": "Settings of this conversation"}, el("h2", {}, "Settings of this conversation"), this.body);
-    this.dialog.addEventListener("close", () => app.changed());
+    this.before = "";
+    this.dialog.addEventListener("close", () => { if (this.#text() !== this.before) app.changed(); });
     document.body.append(this.dialog);
     byId("settings").addEventListener("click", () => this.show());
   }
 
   show() {
+    this.before = this.#text();
     this.#draw();
     if (!this.dialog.open) this.dialog.showModal();
   }
+
+  #text() { return JSON.stringify([this.app.conversation.system, this.app.conversation.settings]); }
 
   #draw() {
     const {app} = this, {conversation} = app;
     const button = (label, run, kind = "button") => el(kind, {type: "button", onclick: run}, label);
     this.said = el("span.small", {role: "status"});
     fill(this.body,
-      conversation.mode === "chat" ? this.#text("system prompt", "what the model is told before the conversation", conversation.system, (text) => { conversation.system = text; }) : null,
+      conversation.mode === "chat" ? this.#area("system prompt", "what the model is told before the conversation", conversation.system, (text) => { conversation.system = text; }) : null,
       el("div.fields", {}, kSettings.map((setting) => this.#number(conversation.settings, setting))),
-      this.#text("stop strings", "the answer ends before one of these; one a line, \\n is a line end", writeStops(conversation.settings.stop ?? []), (text) => {
+      this.#area("stop strings", "the answer ends before one of these; one a line, \\n is a line end", writeStops(conversation.settings.stop ?? []), (text) => {
         const {value, error} = readStops(text);
         if (value?.length) conversation.settings.stop = value; else if (value) delete conversation.settings.stop;
         return error;
@@ -47,7 +51,7 @@ export class SettingsView {
     });
   }
 
-  #text(...rest) { return this.#field("textarea", {rows: 3}, ...rest); }
+  #area(...rest) { return this.#field("textarea", {rows: 3}, ...rest); }
 
   // A field with its label; `take` gives what is wrong with a text, or nothing.
   #field(kind, attributes, label, help, value, take) {

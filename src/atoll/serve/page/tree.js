@@ -33,6 +33,13 @@ function choose(conversation, node) {
 // All versions of a message, in the order in which they came.
 export const versionsOf = (conversation, node) => conversation.nodes.filter((other) => other.parent === node.parent);
 
+// All versions of all messages, by what they follow.
+export function byParent({nodes}) {
+  const map = new Map();
+  for (const node of nodes) map.has(node.parent) ? map.get(node.parent).push(node) : map.set(node.parent, [node]);
+  return map;
+}
+
 // Shows the version that is `by` further on; what followed it comes with it.
 export function switchVersion(conversation, node, by) {
   const versions = versionsOf(conversation, node), to = versions[versions.indexOf(node) + by];
