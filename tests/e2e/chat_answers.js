@@ -3,7 +3,7 @@
   const wrong = [];
   const same = (seen, wanted, what) => { const [a, b] = [JSON.stringify(seen), JSON.stringify(wanted)]; if (a !== b) wrong.push(`${what}: ${a}, not ${b}`); };
   const {Answer} = await load("answer.js");
-  const {ApiError} = await load("errors.js");
+  const {ApiError, Unreached} = await load("errors.js");
   const {addNode, newConversation} = await load("tree.js");
 
   const delta = (content, finish_reason = null) => ({choices: [{delta: {content}, finish_reason}]});
@@ -53,7 +53,7 @@
   same([one.node.text, one.node.error], ["a", "The answer broke off: m"], "an error within");
   one = await ask([[new ApiError(401, "no key")]]);
   same([one.answer.status, one.node.error], [401, "The server asks for an API key: no key"], "a refusal");
-  one = await ask([[new TypeError("network")]]);
+  one = await ask([[new Unreached()]]);
   same([one.node.error.startsWith("The server is not reached"), one.answer.isRunning], [true, false], "no server");
   return wrong;
 })

@@ -91,9 +91,9 @@
   same([odd.chosen, odd.evil, odd.settings, odd.nodes.some((node) => "evil" in node || typeof node.tokens === "string")], [3, undefined, {}, false], "what makes no sense is left out");
 
   // --- Errors
-  const {ApiError, messageOf, plainWords, waitOf} = await load("errors.js");
+  const {ApiError, Unreached, messageOf, plainWords, waitOf} = await load("errors.js");
   same([messageOf('{"error":{"message":"m"}}'), messageOf('{"error":"e"}'), messageOf("line\n"), messageOf("<!doctype html>x"), messageOf("{}"), messageOf("null")], ["m", "e", "line", "", "", ""], "the server's words");
-  same([plainWords(new ApiError(401, "no")), plainWords(new ApiError(418, "")), plainWords(new TypeError("Failed to fetch")).includes("not reached")], ["The server asks for an API key: no", "The server answered with 418.", true], "plain words");
+  same([plainWords(new ApiError(401, "no")), plainWords(new ApiError(418, "")), plainWords(new Unreached()).includes("not reached")], ["The server asks for an API key: no", "The server answered with 418.", true], "plain words");
   same([waitOf(new ApiError(429, "", "3"), 1), waitOf(new ApiError(429, "", null), 3), waitOf(new ApiError(503, "", "2"), 1), waitOf(new ApiError(503, ""), 1), waitOf(new ApiError(500, "", "1"), 1), waitOf(new ApiError(429, "", "3600"), 1), waitOf(new ApiError(429, "", "1"), 9)], [3, 8, 2, null, null, null, null], "how long is waited");
   same(waitOf(new ApiError(429, "", "Wed, 21 Oct 2015 07:28:10 GMT"), 1, Date.parse("Wed, 21 Oct 2015 07:28:00 GMT")), 10, "a date");
 

@@ -36,6 +36,11 @@ def check_answers():
         words = len(chat_stub.pieces(chat_stub.ANSWER))
         expect(page.run("document.querySelector('.stats').textContent").startswith(f"reef-135m · {words} tokens · "), "the numbers of the answer")
         expect_same(page.run("document.getElementById('context').textContent"), f"context: {21 + words} of 4,096 tokens", "the context")
+        page.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+        for selector, text in ((".code button", "def depth(years, rate=0.0001):\n    return years * rate"), ("article.assistant .foot button", chat_stub.ANSWER)):
+            click(page, selector, "copy")
+            page.until(f"document.querySelector('{selector}').textContent === 'copied'")
+            expect_same(page.run("navigator.clipboard.readText()"), text, "what was copied")
         # A screen reader hears blocks, each once.
         expect_same(page.run("document.getElementById('said').children.length"), 5, "what is read out")
         expect_same(page.run("document.getElementById('said').firstChild.textContent"), "An atoll is a ring of coral around a lagoon. Two things make one:", "what is read out first")
@@ -43,7 +48,7 @@ def check_answers():
 
         # Stop: what has come stays, and the server is told.
         say(page, "Answer slowly")
-        page.until("atollChat.running()?.node.text === 'An **atoll** is' && document.getElementById('send').textContent === 'stop'")
+        page.until("atollChat.running()?.node.text === 'An **atoll** is' && document.getElementById('hint').textContent.startsWith('Esc stops · 3 tokens') && document.getElementById('send').textContent === 'stop'")
         expect(page.run("[...document.querySelectorAll('.foot button')].filter((b) => b.textContent !== 'copy').every((b) => b.disabled)"), "nothing is changed while an answer is written")
         page.key("Escape")
         page.until(f"{IDLE} && document.body.innerText.includes('Stopped.')")
@@ -110,12 +115,12 @@ def check_errors():
         page.until(f"{IDLE} && document.body.innerText.includes('The answer broke off: the engine has ended')")
         stub.busy = 2
         say(page, "Are you busy?")
-        page.until("document.body.innerText.includes('The server is busy. It is asked again in 1 s.')")
         page.until(f"{IDLE} && document.querySelector('article:last-child table')")
         expect_same(len(stub.requests), 7, "requests until it was not busy")
-        stub.busy = 1000
+        # So long that no other try comes while it is looked at.
+        stub.busy, stub.retry_after = 1000, "100"
         say(page, "And busy now?")
-        page.until("document.body.innerText.includes('The server is busy. It is')")
+        page.until("document.body.innerText.includes('The server is busy. It is asked again in')")
         page.key("Escape")
         page.until(f"{IDLE} && document.body.innerText.includes('Stopped.')")
         stub.server.shutdown()
@@ -191,6 +196,7 @@ def pictures(out):
     os.makedirs(out, exist_ok=True)
     for name, width, height, dark in (("chat", 1180, 760, False), ("chat-dark", 1180, 760, True), ("chat-phone", 390, 760, False)):
         with chat_stub.Stub() as stub, browser.Page(width, height, dark=dark) as page:
+            stub.answers = []
             stub.between_s = .02  # tokens a second as a small model has them
             opened(page, stub.url)
             for text in ("A poem about the tide", "Translate this to Tamil"):

@@ -91,7 +91,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         last = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
         if "busy" in last and stub.busy > 0:
             stub.busy -= 1
-            self.refuse(429, "all places are taken", Retry_After="1")
+            self.refuse(429, "all places are taken", Retry_After=stub.retry_after)
         elif "refused" in last:
             self.refuse(400, "temperature 9 is too high")
         else:
@@ -140,7 +140,7 @@ class Stub:
     """A running server; `with Stub() as stub` ends it."""
 
     def __init__(self, key=""):
-        self.key, self.busy, self.between_s = key, 0, 0
+        self.key, self.busy, self.retry_after, self.between_s = key, 0, "1", 0
         self.requests, self.gate, self.cut, self.pause = [], threading.Event(), threading.Event(), threading.Event()
         self.answers = [("markup", MARKUP), ("think tags", "<think>\nIs it **deep**?\n</think>\n\nIt is deep."), ("reasoning", "It is wide.")]
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -36,7 +36,7 @@ class App {
     this.others = new BroadcastChannel("atoll-chat");
     this.others.addEventListener("message", ({data}) => this.hear(data.id));
     byId("new").addEventListener("click", () => { this.begin(); this.composer.focus(); });
-    byId("menu").addEventListener("click", () => this.openDrawer(byId("shade").hidden));
+    byId("menu").addEventListener("click", () => { this.openDrawer(byId("shade").hidden); byId("new").focus(); });
     byId("shade").addEventListener("click", () => this.openDrawer(false));
     addEventListener("keydown", (event) => this.pressed(event));
     addEventListener("hashchange", () => this.readHash());
@@ -221,7 +221,7 @@ class App {
     byId("title").textContent = title;
     this.models.draw(conversation, !!answer);
     this.messages.update(conversation, answer);
-    this.composer.update(conversation, !!answer);
+    this.composer.update(conversation, answer);
     const context = contextOf(pathOf(conversation), this.models.of(conversation)?.size ?? 0);
     byId("context").textContent = context ? `context: ${context.text}` : "";
     byId("context").className = context?.part > .9 ? "wrong" : "";

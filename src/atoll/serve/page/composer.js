@@ -1,6 +1,7 @@
 // The field for the next message, with the button that sends or stops.
 
 import {byId} from "./dom.js";
+import {ratesOf} from "./numbers.js";
 
 export class Composer {
   #drafts = new Map();  // what was typed and not sent, by conversation
@@ -17,7 +18,8 @@ export class Composer {
 
   focus() { this.field.focus(); }
 
-  update(conversation, isRunning) {
+  // `answer`: the one that runs in this conversation, or null.
+  update(conversation, answer) {
     if (this.#id !== conversation.id) {
       this.#drafts.set(this.#id, this.field.value);
       this.#id = conversation.id;
@@ -25,9 +27,10 @@ export class Composer {
       this.#grow();
     }
     const isText = conversation.mode === "text";
-    this.button.textContent = isRunning ? "stop" : isText ? "continue" : "send";
+    this.button.textContent = answer ? "stop" : isText ? "continue" : "send";
     this.field.placeholder = isText ? "Text that the model goes on with; nothing: on from where it ended" : "Message";
-    byId("hint").textContent = this.app.isTouch ? "" : isRunning ? "Esc stops" : "Enter sends, Shift+Enter begins a line";
+    const keys = this.app.isTouch ? "" : answer ? "Esc stops" : "Enter sends, Shift+Enter begins a line";
+    byId("hint").textContent = [keys, answer ? ratesOf(answer.node) : ""].filter(Boolean).join(" · ");
   }
 
   #key(event) {

@@ -8,6 +8,9 @@ export class ApiError extends Error {
   }
 }
 
+// There was no answer at all.
+export class Unreached extends Error {}
+
 // A server that is full says 429 or 503. So many seconds, at most, are waited by ourselves, and so often.
 export const kMaxWait = 120, kMaxTries = 8;
 
@@ -51,6 +54,6 @@ export function plainWords(error) {
     const words = kWords[error.status] ?? (error.status ? `The server answered with ${error.status}` : "The answer broke off");
     return error.message ? `${words}: ${error.message}` : words + ".";
   }
-  if (error instanceof TypeError) return "The server is not reached. Is it running, and is this machine connected?";
+  if (error instanceof Unreached) return "The server is not reached. Is it running, and is this machine connected?";
   return error.message || "Something failed.";
 }

@@ -17,9 +17,11 @@ export function speedOf({tokens, first_ms, ms}) {
 const formatSpeed = (v) => `${v < 10 ? v.toFixed(1) : formatCount(Math.round(v))} tokens/s`;
 
 // The line below an answer; what is not known is left out.
-export function statsOf(node) {
+export const statsOf = (node) => [node.model, ratesOf(node)].filter(Boolean).join(" · ");
+
+// The same without the model.
+export function ratesOf(node) {
   const parts = [], speed = speedOf(node);
-  if (node.model) parts.push(node.model);
   if (node.tokens !== undefined) parts.push(`${formatCount(node.tokens)} ${node.tokens === 1 ? "token" : "tokens"}`);
   if (speed !== null) parts.push(formatSpeed(speed));
   if (node.first_ms !== undefined) parts.push(`first after ${formatSeconds(node.first_ms)}`);
