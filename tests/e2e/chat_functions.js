@@ -7,8 +7,8 @@
 
   // --- Events
   const {EventParser} = await load("sse.js");
-  const stream = ": hello\n\ndata: a\n\ndata:b\ndata:  c\nid: 7\n\nevent: x\n\r\ndata: d\r\n\r\ndata\n\ndata: {\"ü\":\"🏝\"}\r\rdata: never ended";
-  const wanted = ["a", "b\n c", "d", "", '{"ü":"🏝"}'];
+  const stream = ": hello\n\ndata: a\n\ndata:b\ndata:  c\nid: 7\n\nevent: x\n\r\ndata: d\r\ndata: e\r\n\r\ndata\n\ndata: {\"ü\":\"🏝\"}\r\rdata: never ended";
+  const wanted = ["a", "b\n c", "d\ne", "", '{"ü":"🏝"}'];
   for (let size = 1; size <= stream.length; ++size) {
     const parser = new EventParser(), seen = [];
     for (let at = 0; at < stream.length; at += size) seen.push(...parser.push(stream.slice(at, at + size)));

@@ -29,6 +29,7 @@ export function cleanConversation(value) {
   if (typeof value !== "object" || value === null || !Array.isArray(value.nodes)) throw new Error("it has no messages");
   if (typeof value.id !== "string" || !value.id) throw new Error("it has no id");
   const nodes = value.nodes.map(cleanNode).sort((a, b) => a.id - b.id), byNumber = new Map([[0, null]]);
+  // What a message follows has a lower number, so there are no circles.
   for (const node of nodes) {
     if (byNumber.has(node.id)) throw new Error(`two messages have the number ${node.id}`);
     if (!byNumber.has(node.parent)) throw new Error(`message ${node.id} follows one that is not there`);
@@ -50,7 +51,7 @@ function cleanNode(value) {
   if (typeof value !== "object" || value === null || !isId(value.id)) throw new Error("a message has no number");
   if (value.role !== "user" && value.role !== "assistant") throw new Error(`message ${value.id} is of nobody`);
   if (typeof value.text !== "string") throw new Error(`message ${value.id} has no text`);
-  const parent = value.parent === 0 ? 0 : isId(value.parent) && value.parent < value.id ? value.parent : -1;
+  const parent = value.parent === 0 || isId(value.parent) ? value.parent : -1;
   const node = {id: value.id, parent, chosen: isId(value.chosen) ? value.chosen : 0, role: value.role, text: value.text};
   for (const name of kTexts) if (typeof value[name] === "string") node[name] = value[name];
   for (const name of kNumbers) if (number(value[name], null) !== null) node[name] = value[name];
