@@ -1,5 +1,6 @@
 // The chat page in a real browser, where there is one: chat_page.py says what is looked at.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

@@ -1,7 +1,7 @@
 // What the chat page computes, where there is Node: chat_functions.js and its like say what.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 

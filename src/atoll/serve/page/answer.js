@@ -38,9 +38,11 @@ export class Answer {
     const {node, conversation} = this, begun = this.now();
     const parent = nodeOf(conversation, node.parent);
     const isChat = conversation.mode === "chat";
+    const path = isChat ? "v1/chat/completions" : "v1/completions";
     const input = isChat ? {messages: messagesTo(conversation, parent)} : {prompt: promptTo(conversation, parent)};
+    const request = requestOf(conversation.model, conversation.settings, input);
     let isDone = false;
-    for await (const event of this.api.stream(isChat ? "v1/chat/completions" : "v1/completions", requestOf(conversation.model, conversation.settings, input), this.#abort.signal)) {
+    for await (const event of this.api.stream(path, request, this.#abort.signal)) {
       if (event.error) throw new ApiError(0, String(event.error.message ?? event.error));
       const choice = event.choices?.[0];
       const text = isChat ? choice?.delta?.content : choice?.text, reasoning = choice?.delta?.reasoning_content;

@@ -100,7 +100,8 @@ class App {
     await this.store.remove(id);
     if (id === this.conversation.id) this.begin();
     this.told(id);
-    if (conversation) this.say(`“${conversation.title || "untitled"}” was deleted.`, {label: "undo", run: async () => { await this.save(conversation); this.open(id); }});
+    const undo = {label: "undo", run: async () => { await this.save(conversation); this.open(id); }};
+    if (conversation) this.say(`“${conversation.title || "untitled"}” was deleted.`, undo);
   }
 
   // --- Keeping
@@ -127,8 +128,9 @@ class App {
   async hear(id) {
     this.list.refresh();
     if (id !== this.conversation.id || this.answers.has(id)) return;
-    const conversation = await this.store.get(id);
-    if (conversation && id === this.conversation.id && (conversation.changed !== this.conversation.changed || conversation.title !== this.conversation.title)) this.show(conversation);
+    const there = await this.store.get(id), {conversation} = this;
+    if (!there || id !== conversation.id) return;
+    if (there.changed !== conversation.changed || there.title !== conversation.title) this.show(there);
   }
 
   // --- Asking
@@ -231,8 +233,8 @@ class App {
   // A line for the user, with a button where there is something to do; "" takes it away.
   say(text, action = null) {
     const close = () => fill(byId("notice"));
-    fill(byId("notice"), text ? [el("span", {}, text), action ? el("button", {type: "button", onclick: () => { close(); action.run(); }}, action.label) : null,
-      el("button.quiet", {type: "button", "aria-label": "Close", onclick: close}, "✕")] : null);
+    const button = action && el("button", {type: "button", onclick: () => { close(); action.run(); }}, action.label);
+    fill(byId("notice"), text ? [el("span", {}, text), button, el("button.quiet", {type: "button", "aria-label": "Close", onclick: close}, "✕")] : null);
   }
 
   // Beside the messages, where there is room for both, the list is always there.

@@ -41,10 +41,10 @@ function tokensOf(text) {
     else if (c === "[") add({open: "[", isLive: true}, 1);
     else if (c === "]" && (found = match(kTarget))) add({close: unescape(found[1] ?? found[2]), source: found[0]}, found[0].length);
     else if (c === "]") add({close: null, source: "]"}, 1);
-    else if (c === "<" && (found = match(kAutoLink))) add({node: link(found[1], [{kind: "text", text: found[1].replace(/^mailto:/i, "")}])}, found[0].length);
+    else if (c === "<" && (found = match(kAutoLink))) add({node: bareLink(found[1])}, found[0].length);
     else if (c === "h" && !/\w/.test(text[at - 1] ?? "") && (found = match(kBareLink))) {
       const href = trimLink(found[0]);
-      add({node: link(href, [{kind: "text", text: href}]), isBare: true}, href.length);
+      add({node: bareLink(href)}, href.length);
     } else { plain += c; ++at; }
   }
   flush();
@@ -98,6 +98,7 @@ function trimLink(href) {
 
 // A link that may not be followed shows what it is made of.
 const link = (href, children) => safeLink(href) ? {kind: "link", href, children} : {kind: "strip", children};
+const bareLink = (href) => link(href, [{kind: "text", text: href.replace(/^mailto:/i, "")}]);
 
 // Joins brackets to links, then what is between delimiters.
 function build(tokens) {
@@ -120,7 +121,13 @@ function build(tokens) {
   return emphasise(out);
 }
 
-const withoutLinks = (nodes) => nodes.flatMap((node) => node.kind === "link" ? withoutLinks(node.children) : node.children ? [{...node, children: withoutLinks(node.children)}] : [node]);
+function withoutLinks(nodes) {
+  return nodes.flatMap((node) => {
+    if (!node.children) return [node];
+    const children = withoutLinks(node.children);
+    return node.kind === "link" ? children : [{...node, children}];
+  });
+}
 
 function emphasise(tokens) {
   const out = [], stack = [];  // out: nodes and runs; stack: places in `out` of runs that may open

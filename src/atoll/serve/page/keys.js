@@ -9,7 +9,10 @@ function read(storage, name) {
 }
 
 function write(storage, name, value) {
-  try { value === null ? globalThis[storage].removeItem(name) : globalThis[storage].setItem(name, value); } catch { memory.set(storage + name, value); }
+  try {
+    if (value === null) globalThis[storage].removeItem(name);
+    else globalThis[storage].setItem(name, value);
+  } catch { memory.set(storage + name, value); }
 }
 
 // For this tab and until it is closed, unless the user has said "remember".
@@ -30,4 +33,4 @@ export function readDefaults(clean) {
     return {system: typeof value.system === "string" ? value.system : "", settings: clean(value.settings)};
   } catch { return {system: "", settings: {}}; }
 }
-export const writeDefaults = (value) => write("localStorage", kDefaults, JSON.stringify(value));
+export const writeDefaults = ({system, settings}) => write("localStorage", kDefaults, JSON.stringify({system, settings}));

@@ -38,15 +38,17 @@ export class ListView {
     const heads = this.#heads.filter((head) => !this.#found || this.#found.has(head.id));
     if (this.root.querySelector("input")) return;  // a name is being typed
     // The focus stays on the same button of the same conversation.
-    const focused = this.root.contains(document.activeElement) ? [document.activeElement.closest("li").dataset.id, document.activeElement.className] : null;
+    const focused = this.root.contains(document.activeElement) ? document.activeElement : null, id = focused?.closest("li").dataset.id;
     fill(this.root, heads.length ? heads.map((head) => this.#item(head)) : el("li.empty", {}, this.#found ? "nothing is found" : "no conversations yet"));
-    if (focused) [...this.root.children].find((item) => item.dataset.id === focused[0])?.querySelector(`button.${focused[1].split(" ").join(".")}`)?.focus();
+    const again = focused && [...this.root.children].find((item) => item.dataset.id === id);
+    if (again) [...again.querySelectorAll("button")].find((button) => button.className === focused.className)?.focus();
   }
 
   #item(head) {
     const title = head.title || "untitled", isShown = head.id === this.app.conversation?.id;
+    const dot = this.app.answers.has(head.id) ? el("span.dot", {role: "img", "aria-label": "an answer is written"}) : null;
     const item = el(isShown ? "li.shown" : "li", {"data-id": head.id},
-      el("button.name", {type: "button", title, "aria-current": isShown ? "true" : null, onclick: () => this.app.open(head.id)}, el("bdi", {}, title), this.app.answers.has(head.id) ? el("span.dot", {"aria-label": "an answer is written"}) : null),
+      el("button.name", {type: "button", title, "aria-current": isShown ? "true" : null, onclick: () => this.app.open(head.id)}, el("bdi", {}, title), dot),
       el("button.quiet.rename", {type: "button", "aria-label": `Rename ${title}`, title: "rename", onclick: () => this.#rename(item, head)}, "✎"),
       el("button.quiet.delete", {type: "button", "aria-label": `Delete ${title}`, title: "delete", onclick: () => this.app.remove(head.id)}, "✕"));
     return item;

@@ -65,7 +65,8 @@ function quote(lines, at, depth) {
 
 const beginsBlock = (lines, at, depth) => {
   const line = lines[at];
-  return kFence.test(line) || kHeading.test(line) || kRule.test(line) || (depth < kMaxDepth && (kQuote.test(line) || beginsItem(line))) || isTable(lines, at);
+  const nests = depth < kMaxDepth && (kQuote.test(line) || beginsItem(line));
+  return nests || kFence.test(line) || kHeading.test(line) || kRule.test(line) || isTable(lines, at);
 };
 
 // Within a paragraph "1986. A good year" is text: a list there begins at one.

@@ -45,7 +45,8 @@ function codeNode({language, text}) {
 
 function listNode({start, items, isTight}) {
   const content = (blocks) => blocks.flatMap((block) => isTight && block.kind === "paragraph" ? inlineNodes(block.children) : [blockNode(block)]);
-  return el(start === null ? "ul" : "ol", {start: start === null || start === 1 ? null : start}, items.map((blocks) => el("li", {}, content(blocks))));
+  const list = items.map((blocks) => el("li", {}, content(blocks)));
+  return start === null ? el("ul", {}, list) : el("ol", {start: start === 1 ? null : start}, list);
 }
 
 function tableNode({aligns, head, rows}) {

@@ -5,7 +5,11 @@ import {MarkdownView} from "./markdown_view.js";
 import {formatCount, statsOf} from "./numbers.js";
 import {splitThinking} from "./thinking.js";
 
-const kEnds = {length: "Cut off: the answer has reached max tokens, or the context is full.", stopped: "Stopped.", content_filter: "The server has cut this answer."};
+const kEnds = {
+  length: "Cut off: the answer has reached max tokens, or the context is full.",
+  stopped: "Stopped.",
+  content_filter: "The server has cut this answer.",
+};
 
 export class MessageView {
   #drawn = "";
@@ -57,17 +61,19 @@ export class MessageView {
   #drawRest(mine, isBusy, versions) {
     const {node} = this;
     const wait = mine?.waitsFor ? `The server is busy. It is asked again in ${mine.waitsFor} s.` : mine && !node.text && !node.reasoning ? "…" : "";
-    const key = JSON.stringify([wait, !!mine, isBusy, node.error, node.finish, versions.indexOf(node), versions.length, mine ? 0 : statsOf(node), node.chosen]);
+    const stats = mine || this.isUser ? "" : statsOf(node);
+    const key = JSON.stringify([wait, !!mine, isBusy, node.error, node.finish, versions.indexOf(node), versions.length, stats, node.chosen]);
     if (key === this.#drawn) return;
     this.#drawn = key;
     fill(this.state, wait, mine ? null : this.#ending());
-    fill(this.foot, mine ? null : this.#versions(versions, isBusy), mine ? null : this.#actions(isBusy), mine || this.isUser ? null : el("span.stats", {}, statsOf(node)));
+    fill(this.foot, mine ? null : [this.#versions(versions, isBusy), this.#actions(isBusy), stats && el("span.stats", {}, stats)].flat());
   }
 
   #ending() {
     const {node} = this;
     if (this.isUser) return null;
-    if (node.error) return el("div.error", {role: "alert"}, el("span", {}, node.error), el("button", {type: "button", onclick: () => this.app.retry(node)}, "retry"));
+    const retry = () => el("button", {type: "button", onclick: () => this.app.retry(node)}, "retry");
+    if (node.error) return el("div.error", {role: "alert"}, el("span", {}, node.error), retry());
     if (kEnds[node.finish]) return el("span", {}, kEnds[node.finish]);
     return node.finish ? null : el("span", {}, "This answer was not finished.");
   }
@@ -75,16 +81,22 @@ export class MessageView {
   #versions(versions, isBusy) {
     if (versions.length < 2) return null;
     const at = versions.indexOf(this.node);
-    const step = (by, text, label) => el("button.quiet", {type: "button", "aria-label": label, disabled: isBusy || !versions[at + by], onclick: () => this.app.switchVersion(this.node, by)}, text);
-    return el("span.versions", {}, step(-1, "‹", "Earlier version"), el("span", {"aria-label": `version ${at + 1} of ${versions.length}`}, `${at + 1}/${versions.length}`), step(1, "›", "Later version"));
+    const step = (by, text, label) => el("button.quiet",
+      {type: "button", "aria-label": label, disabled: isBusy || !versions[at + by], onclick: () => this.app.switchVersion(this.node, by)}, text);
+    const count = el("span", {role: "img", "aria-label": `version ${at + 1} of ${versions.length}`}, `${at + 1}/${versions.length}`);
+    return el("span.versions", {}, step(-1, "‹", "Earlier version"), count, step(1, "›", "Later version"));
   }
 
   #actions(isBusy) {
     const button = (label, action, title) => el("button.quiet", {type: "button", disabled: isBusy, title, onclick: action}, label);
-    const isUnanswered = this.isUser && !this.node.chosen;
-    return [copyButton(() => this.answerText), button("edit", () => this.edit(), this.isUser ? "another version, which is answered anew" : "another version of this text"),
-      this.isUser ? (isUnanswered ? button("answer", () => this.app.answer(this.node)) : null) : button("again", () => this.app.answerAgain(this.node), "another answer beside this one"),
-      button("delete", () => this.app.removeMessage(this.node), "this version and what follows it")];
+    const {app, node} = this;
+    return [
+      copyButton(() => this.answerText),
+      button("edit", () => this.edit(), this.isUser ? "another version, which is answered anew" : "another version of this text"),
+      this.isUser && !node.chosen ? button("answer", () => app.answer(node)) : null,
+      this.isUser ? null : button("again", () => app.answerAgain(node), "another answer beside this one"),
+      button("delete", () => app.removeMessage(node), "this version and what follows it"),
+    ];
   }
 
   // The text becomes a field; what is sent becomes another version.
@@ -94,10 +106,16 @@ export class MessageView {
     const field = el("textarea", {"aria-label": "Edit the message"});
     field.value = this.node.text;
     const grow = () => { field.style.height = "auto"; field.style.height = `${field.scrollHeight + 2}px`; };
-    const end = () => { this.isEditing = false; editor.replaceWith(this.body); this.foot.hidden = this.state.hidden = false; this.#drawn = ""; this.app.draw(); this.app.composer.focus(); };
+    const end = () => {
+      this.isEditing = this.foot.hidden = this.state.hidden = false;
+      editor.replaceWith(this.body);
+      this.#drawn = "";
+      this.app.draw();
+      this.app.composer.focus();
+    };
     const send = () => {
       const text = field.value;
-      if (!text.trim()) return;
+      if (!text.trim() || this.app.running()) return;
       end();
       if (this.isUser) this.app.resend(this.node, text);
       else this.app.rewrite(this.node, text);
@@ -107,7 +125,8 @@ export class MessageView {
       if (event.key === "Escape") { event.stopPropagation(); end(); }
       if (this.app.sends(event)) { event.preventDefault(); send(); }
     });
-    const editor = el("div.editor", {}, field, el("div.bar", {}, el("button.main", {type: "button", onclick: send}, this.isUser ? "send" : "keep"), el("button", {type: "button", onclick: end}, "cancel")));
+    const editor = el("div.editor", {}, field, el("div.bar", {},
+      el("button.main", {type: "button", onclick: send}, this.isUser ? "send" : "keep"), el("button", {type: "button", onclick: end}, "cancel")));
     this.body.replaceWith(editor);
     this.foot.hidden = this.state.hidden = true;
     grow();

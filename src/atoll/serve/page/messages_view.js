@@ -37,10 +37,19 @@ export class MessagesView {
     });
     for (const view of views) view.update(answer, versions.get(view.node.parent));
     const roots = views.length ? views.map((view) => view.root) : [this.#welcome(conversation)];
-    if (roots.length !== this.root.childElementCount || roots.some((root, i) => root !== this.root.children[i])) fill(this.root, roots);
+    this.#put(roots);
     this.root.classList.toggle("text", conversation.mode === "text");
     this.#tell(answer);
     if (this.follows) this.toEnd();
+  }
+
+  // What is there already stays: thousands of messages take long to lay out again.
+  #put(roots) {
+    const shown = [...this.root.children];
+    let same = 0;
+    while (same < roots.length && shown[same] === roots[same]) ++same;
+    for (const node of shown.slice(same)) node.remove();
+    this.root.append(...roots.slice(same));
   }
 
   #welcome({mode}) {

@@ -2,15 +2,15 @@
 // A setting that is left empty is not sent: the server's own value counts. Nothing here touches the document.
 
 export const kSettings = [
-  {name: "temperature", label: "temperature", min: 0, max: 2, step: .05, help: "0 takes the most likely token always; more makes answers more varied"},
-  {name: "top_p", label: "top p", min: 0, max: 1, step: .01, isAbove: true, help: "of the likeliest tokens, those that have this much of the probability together"},
+  {name: "temperature", label: "temperature", min: 0, max: 2, help: "0 takes the most likely token always; more makes answers more varied"},
+  {name: "top_p", label: "top p", min: 0, max: 1, isAbove: true, help: "of the likeliest tokens, those that have this much of the probability together"},
   {name: "top_k", label: "top k", min: 0, max: 1e6, isWhole: true, help: "so many of the likeliest tokens; 0: all"},
-  {name: "min_p", label: "min p", min: 0, max: 1, step: .01, help: "no token that is less likely than this part of the likeliest one"},
+  {name: "min_p", label: "min p", min: 0, max: 1, help: "no token that is less likely than this part of the likeliest one"},
   {name: "max_tokens", label: "max tokens", min: 1, max: 1e7, isWhole: true, help: "the answer ends after so many"},
   {name: "seed", label: "seed", min: 0, max: Number.MAX_SAFE_INTEGER, isWhole: true, help: "the same seed and text give the same answer"},
-  {name: "repetition_penalty", label: "repetition penalty", min: 0, max: 10, step: .05, isAbove: true, help: "above 1: what is there already becomes less likely"},
-  {name: "presence_penalty", label: "presence penalty", min: -2, max: 2, step: .1, help: "taken from each token that the answer has"},
-  {name: "frequency_penalty", label: "frequency penalty", min: -2, max: 2, step: .1, help: "taken as often as the answer has the token"},
+  {name: "repetition_penalty", label: "repetition penalty", min: 0, max: 10, isAbove: true, help: "above 1: what is there already becomes less likely"},
+  {name: "presence_penalty", label: "presence penalty", min: -2, max: 2, help: "taken from each token that the answer has"},
+  {name: "frequency_penalty", label: "frequency penalty", min: -2, max: 2, help: "taken as often as the answer has the token"},
 ];
 export const kMaxStops = 16;
 
@@ -22,10 +22,9 @@ export function readSetting(setting, text) {
   const {label, min, max, isWhole, isAbove} = setting;
   if (!Number.isFinite(value)) return {error: `${label} is a number`};
   if (isWhole && !Number.isSafeInteger(value)) return {error: `${label} is a whole number`};
-  if (value > max || value < min || (isAbove && value === min)) {
-    return {error: max >= 1e6 ? `${label} is ${min} or more` : `${label} is ${isAbove ? "above" : "from"} ${min}${isAbove ? ", and at most" : " to"} ${max}`};
-  }
-  return {value};
+  if (value <= max && value >= min && !(isAbove && value === min)) return {value};
+  const range = max >= 1e6 ? `${min} or more` : isAbove ? `above ${min}, and at most ${max}` : `from ${min} to ${max}`;
+  return {error: `${label} is ${range}`};
 }
 
 // Stop strings, one a line; "\n", "\t" and "\\" stand for what they do in programs.

@@ -27,8 +27,9 @@ export class SettingsView {
     const {app} = this, {conversation} = app;
     const button = (label, run, kind = "button") => el(kind, {type: "button", onclick: run}, label);
     this.said = el("span.small", {role: "status"});
+    const takeSystem = (text) => { conversation.system = text; };
     fill(this.body,
-      conversation.mode === "chat" ? this.#area("system prompt", "what the model is told before the conversation", conversation.system, (text) => { conversation.system = text; }) : null,
+      conversation.mode === "chat" ? this.#area("system prompt", "what the model is told before the conversation", conversation.system, takeSystem) : null,
       el("div.fields", {}, kSettings.map((setting) => this.#number(conversation.settings, setting))),
       this.#area("stop strings", "the answer ends before one of these; one a line, \\n is a line end", writeStops(conversation.settings.stop ?? []), (text) => {
         const {value, error} = readStops(text);
@@ -38,7 +39,7 @@ export class SettingsView {
       el("p.small", {}, "What is left empty is the server's choice."),
       el("div.bar", {}, button("done", () => this.dialog.close(), "button.main"),
         button("empty all", () => { conversation.settings = {}; conversation.system = ""; this.#draw(); }),
-        button("use for new conversations", () => { writeDefaults({system: conversation.system, settings: conversation.settings}); fill(this.said, "kept"); }),
+        button("use for new conversations", () => { writeDefaults(conversation); fill(this.said, "kept"); }),
         button("export this conversation", () => app.transfer.exportOne(conversation)), this.said));
   }
 

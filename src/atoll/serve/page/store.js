@@ -12,6 +12,10 @@ const done = (request) => new Promise((resolve, reject) => {
 
 const headOf = ({id, title, changed}) => ({id, title, changed});
 
+const wordsFor = (error) => error?.name === "QuotaExceededError"
+  ? "The browser has no room for more. Export and delete some conversations."
+  : `The browser does not keep this conversation: ${error?.message ?? "no reason is given"}.`;
+
 export class Store {
   #database = null;
   #memory = new Map();
@@ -80,8 +84,7 @@ export class Store {
     return new Promise((resolve, reject) => {
       const transaction = this.#database.transaction(kStores, "readwrite");
       transaction.oncomplete = () => resolve();
-      transaction.onabort = transaction.onerror = () => reject(new Error(transaction.error?.name === "QuotaExceededError"
-        ? "The browser has no room for more. Export and delete some conversations." : `The browser does not keep this conversation: ${transaction.error?.message ?? "no reason is given"}.`));
+      transaction.onabort = transaction.onerror = () => reject(new Error(wordsFor(transaction.error)));
       change(...kStores.map((name) => transaction.objectStore(name)));
     });
   }
