@@ -125,6 +125,21 @@ function(atoll_module name)
   endif()
 endfunction()
 
+# atoll_page(<module> HEADER <header> FUNCTION <function>): the files in <module>/page become a part of the program, as a
+# list of http::Asset that the function gives.
+function(atoll_page name)
+  cmake_parse_arguments(ARG "" "HEADER;FUNCTION" "" ${ARGN})
+  set(from "${CMAKE_CURRENT_SOURCE_DIR}/${name}/page")
+  set(out "${CMAKE_CURRENT_BINARY_DIR}/${name}_page.cpp")
+  set(script "${PROJECT_SOURCE_DIR}/cmake/embed.cmake")
+  file(GLOB page CONFIGURE_DEPENDS "${from}/*")
+  add_custom_command(
+    OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DFROM=${from} -DOUT=${out} -DHEADER=${ARG_HEADER} -DFUNCTION=${ARG_FUNCTION} -P ${script}
+    DEPENDS ${page} ${script})
+  target_sources(atoll_${name} PRIVATE ${out})
+endfunction()
+
 # base/files/test_paths.h
 configure_file(${PROJECT_SOURCE_DIR}/cmake/test_paths.cpp.in ${PROJECT_BINARY_DIR}/test_paths.cpp @ONLY)
 add_library(atoll_test_paths STATIC EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/test_paths.cpp)

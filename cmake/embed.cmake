@@ -1,9 +1,16 @@
-# cmake -P: writes OUT, a C++ file that has the files of the folder FROM in it as atl::watch::assets().
+# cmake -P: writes OUT, a C++ file that has the files of the folder FROM in it as FUNCTION, which HEADER declares:
+#   -DFROM=.../watch/page -DOUT=watch_page.cpp -DFUNCTION=atl::watch::assets -DHEADER=atoll/watch/assets.h
+# cmake/atoll.cmake has atoll_page(), which calls it.
+string(REGEX MATCH "^(.*)::([a-z_]+)$" matched "${FUNCTION}")
+set(namespace ${CMAKE_MATCH_1})
+set(name ${CMAKE_MATCH_2})
 file(GLOB files "${FROM}/*")
 list(SORT files)
-set(text "// Made by cmake/embed.cmake of the files in watch/page.\n#include \"atoll/watch/assets.h\"\n\nnamespace atl::watch {\n\nconst std::vector<Asset>& assets() {\n  static const std::vector<Asset> list = {\n")
+string(CONCAT text "// Made by cmake/embed.cmake of the files of a page.\n#include \"${HEADER}\"\n\n"
+                   "namespace ${namespace} {\n\nconst std::vector<http::Asset>& ${name}() {\n"
+                   "  static const std::vector<http::Asset> list = {\n")
 foreach(file ${files})
-  get_filename_component(name "${file}" NAME)
+  get_filename_component(file_name "${file}" NAME)
   get_filename_component(kind "${file}" LAST_EXT)
   if(kind STREQUAL ".html")
     set(type "text/html; charset=utf-8")
@@ -17,7 +24,7 @@ foreach(file ${files})
     message(FATAL_ERROR "${file}: no type is known for ${kind}; add it to cmake/embed.cmake")
   endif()
   file(READ "${file}" content)
-  string(APPEND text "      {\"/${name}\", \"${type}\", R\"~atoll~(${content})~atoll~\"},\n")
+  string(APPEND text "      {\"/${file_name}\", \"${type}\", R\"~atoll~(${content})~atoll~\"},\n")
 endforeach()
-string(APPEND text "  };\n  return list;\n}\n\n}  // namespace atl::watch\n")
+string(APPEND text "  };\n  return list;\n}\n\n}  // namespace ${namespace}\n")
 file(WRITE "${OUT}" "${text}")

@@ -1,18 +1,10 @@
 #pragma once
 
-#include <string_view>
-#include <vector>
+#include "atoll/http/asset.h"
 
 namespace atl::watch {
 
-/// A file of the page, embedded in the program.
-struct Asset {
-  std::string_view path;  ///< "/app.js"
-  std::string_view type;  ///< "text/javascript; charset=utf-8"
-  std::string_view text;
-};
-
-/// All files of the page; cmake/embed.cmake makes this list from the files in page/.
-const std::vector<Asset>& assets();
+/// All files of the page of `atoll watch`, those in page/.
+const std::vector<http::Asset>& assets();
 
 }  // namespace atl::watch

@@ -268,14 +268,9 @@ class Service::State {
     }
     if (request.path == "/metrics") return Response::of(kPrometheusType, metrics_page());
     if (request.path.starts_with("/api/")) return respond_api(request);
-    // Browsers ask for /favicon.ico by themselves.
-    const std::string path = request.path == "/"              ? "/index.html"
-                             : request.path == "/favicon.ico" ? "/icon.svg"
-                                                              : request.path;
-    for (const Asset& asset : assets()) {
-      if (asset.path == path) return Response::of(asset.type, std::string(asset.text));
-    }
-    return Response::plain(404, "there is no such page");
+    const http::Asset* asset = http::find_asset(assets(), request.path);
+    if (asset == nullptr) return Response::plain(404, "there is no such page");
+    return Response::of(asset->type, std::string(asset->text));
   }
 
   // The page for Prometheus, about this server only: each run serves its own metrics.

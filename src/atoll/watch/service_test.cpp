@@ -212,7 +212,7 @@ TEST_F(WatchService, OddQuestionsAreRefused) {
 }
 
 TEST_F(WatchService, ThePageAsksForNothingElsewhere) {
-  for (const Asset& asset : assets()) {
+  for (const http::Asset& asset : assets()) {
     std::string text(asset.text);
     // The name of SVG's elements is no address that is asked for.
     for (std::size_t at = 0; (at = text.find("http://www.w3.org/2000/svg")) != text.npos;) {
