@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "atoll/base/check.h"
@@ -21,14 +22,49 @@ void Outboxes::open(std::uint64_t connection) {
 }
 
 void Outboxes::close(std::uint64_t connection) {
-  const std::lock_guard lock(mutex_);
-  boxes_.erase(connection);
+  std::function<void()> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = boxes_.find(connection);
+    if (found == boxes_.end()) return;
+    gone = std::move(found->second.gone);
+    boxes_.erase(found);
+  }
+  if (gone) gone();
 }
 
 void Outboxes::close_all() {
+  std::unordered_map<std::uint64_t, Box> boxes;
+  {
+    const std::lock_guard lock(mutex_);
+    boxes.swap(boxes_);
+    list_.clear();
+  }
+  for (auto& [connection, box] : boxes) {
+    if (box.gone) box.gone();
+  }
+}
+
+bool Outboxes::has_unsent() {
   const std::lock_guard lock(mutex_);
-  boxes_.clear();
-  list_.clear();
+  return std::any_of(boxes_.begin(), boxes_.end(), [](const auto& entry) {
+    return entry.second.unread + entry.second.waiting > 0;
+  });
+}
+
+void Outboxes::on_gone(std::uint64_t connection, std::uint64_t request,
+                       std::function<void()> gone) {
+  std::function<void()> before;  // destroyed without the lock, as what it holds may call here
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = boxes_.find(connection);
+    if (found != boxes_.end() && !found->second.too_slow) {
+      before = std::exchange(found->second.gone, std::move(gone));
+      found->second.request = request;
+      return;
+    }
+  }
+  gone();
 }
 
 void Outboxes::set_unread(std::uint64_t connection, std::size_t unread) {
@@ -57,12 +93,18 @@ void Outboxes::wake() const {
 
 bool Outboxes::put(Outgoing outgoing) {
   bool too_slow = false;
+  std::function<void()> gone;  // destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
     const auto found = boxes_.find(outgoing.connection);
     if (found == boxes_.end() || found->second.too_slow) return false;
     Box& box = found->second;
-    const std::size_t bytes = outgoing.piece.size() + outgoing.response.body.size();
+    // One at least: what ends an answer has no bytes here, but some in the connection.
+    const std::size_t bytes =
+        std::max<std::size_t>(outgoing.piece.size() + outgoing.response.body.size(), 1);
+    const bool ends =
+        outgoing.kind == Outgoing::Kind::kWhole || outgoing.kind == Outgoing::Kind::kEnd;
+    if (ends && box.request == outgoing.request) gone = std::exchange(box.gone, nullptr);
     too_slow =
         outgoing.kind == Outgoing::Kind::kPiece && box.unread + box.waiting + bytes > max_unread_;
     box.too_slow = too_slow;
@@ -113,6 +155,10 @@ bool Reply::write(std::string_view piece) const {
 
 void Reply::end() const {
   outboxes_->put({.connection = connection_, .request = request_, .kind = Outgoing::Kind::kEnd});
+}
+
+void Reply::on_gone(std::function<void()> gone) const {
+  outboxes_->on_gone(connection_, request_, std::move(gone));
 }
 
 bool Reply::is_open() const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -42,14 +43,21 @@ class Outboxes {
   /// Makes wake_fd() readable.
   void wake() const;
 
+  /// Whether any connection has something that its client has not taken, or that it has not got.
+  bool has_unsent();
+
   /// Of any thread. False: the connection is gone, or has too much unread and will be ended.
   bool put(Outgoing outgoing);
   bool is_open(std::uint64_t connection);
   /// Whether it has had too much unread.
   bool is_too_slow(std::uint64_t connection);
+  /// As Reply::on_gone().
+  void on_gone(std::uint64_t connection, std::uint64_t request, std::function<void()> gone);
 
  private:
   struct Box {
+    std::function<void()> gone;  // until the answer to `request` is whole
+    std::uint64_t request = 0;
     std::size_t unread = 0;   // in the connection
     std::size_t waiting = 0;  // in list_
     bool too_slow = false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,10 @@ class Reply {
   void end() const;
   /// Whether the client is still there.
   bool is_open() const;
+  /// Has `gone` called once if the client goes before the answer is whole, also one that is too
+  /// slow, and when the server ends: on the server's thread, or at once where the client has gone
+  /// already. It must not wait. A second call replaces what the first one gave.
+  void on_gone(std::function<void()> gone) const;
 
  private:
   std::shared_ptr<Outboxes> outboxes_;  // a reply may outlive its server

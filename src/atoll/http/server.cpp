@@ -78,6 +78,7 @@ class Server::Loop {
 
   int port() const { return port_; }
   std::size_t num_connections() const { return num_connections_; }
+  bool has_unsent() const { return outboxes_->has_unsent(); }
 
  private:
   struct Entry {
@@ -350,6 +351,10 @@ int Server::port() const {
 
 std::size_t Server::num_connections() const {
   return loop_->num_connections();
+}
+
+bool Server::has_unsent() const {
+  return loop_->has_unsent();
 }
 
 }  // namespace atl::http

@@ -29,6 +29,8 @@ class Server {
   int port() const;
   /// How many connections there are.
   std::size_t num_connections() const;
+  /// Whether a client has not taken all of what replies were given.
+  bool has_unsent() const;
 
  private:
   class Loop;

@@ -249,6 +249,74 @@ TEST(HttpServer, AHalfRequestIsEndedAfterItsTime) {
   EXPECT_THAT(client.read_all(), StartsWith("HTTP/1.1 408"));
 }
 
+// How often on_gone() has told of a client.
+struct Gone {
+  std::atomic<int> count = 0;
+  std::mutex mutex;
+  std::optional<Reply> reply;
+};
+
+TEST(HttpServer, TellsThatAClientHasGone) {
+  Gone gone;
+  const Server server({}, [&gone](const Request& request, const Reply& reply) {
+    reply.on_gone([&gone] { ++gone.count; });
+    if (request.path == "/stream") reply.begin(Response::of("text/plain", ""));
+    if (request.path == "/whole") reply.send(Response::plain(200, "whole"));
+    const std::lock_guard lock(gone.mutex);
+    gone.reply = reply;
+  });
+  const auto wait_for = [&gone](int count) {
+    while (gone.count < count) std::this_thread::yield();
+  };
+  {
+    const Client waits(server.port());
+    waits.send("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    while (server.num_connections() < 1) std::this_thread::yield();
+  }
+  wait_for(1);
+  {
+    Client reads(server.port());
+    reads.send("GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    reads.read_until("\r\n\r\n");
+  }
+  wait_for(2);
+  {
+    Client has_all(server.port());
+    has_all.send("GET /whole HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(has_all.read_all(), HasSubstr("whole"));
+  }
+  while (server.num_connections() > 0) std::this_thread::yield();
+  EXPECT_EQ(gone.count, 2);
+  gone.reply->on_gone([&gone] { ++gone.count; });  // at once
+  EXPECT_EQ(gone.count, 3);
+}
+
+TEST(HttpServer, HasNothingUnsentOnceClientsHaveAll) {
+  Gone gone;
+  const Server server({}, [&gone](const Request&, const Reply& reply) {
+    reply.begin(Response::of("text/plain", ""));
+    const std::lock_guard lock(gone.mutex);
+    gone.reply = reply;
+  });
+  EXPECT_FALSE(server.has_unsent());
+  Client client(server.port());
+  client.send(kGet);
+  client.read_until("\r\n\r\n");
+  // More than the sockets hold: some of it stays in the server until the client reads.
+  constexpr std::size_t kBytes = 900 << 10;
+  const std::string piece(kBytes, 'a');
+  std::optional<Reply> reply;
+  while (!reply) {
+    const std::lock_guard lock(gone.mutex);
+    reply = gone.reply;
+  }
+  reply->write(piece);
+  EXPECT_TRUE(server.has_unsent() || client.read_some());
+  reply->end();
+  EXPECT_THAT(client.read_until("0\r\n\r\n"), EndsWith("0\r\n\r\n"));
+  while (server.has_unsent()) std::this_thread::yield();
+}
+
 TEST(HttpServer, AReplyMayOutliveItsServer) {
   std::optional<Reply> reply;
   {

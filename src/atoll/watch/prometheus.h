@@ -1,13 +1,12 @@
 #pragma once
 
-// Pages of metrics for Prometheus, in its text exposition format, version 0.0.4.
+// The page of a run's metrics for Prometheus.
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,43 +15,10 @@
 #include "atoll/base/threads/triple_buffer.h"
 #include "atoll/metrics/alert.h"
 #include "atoll/metrics/observer.h"
+#include "atoll/metrics/prometheus_text.h"
 #include "atoll/metrics/sink.h"
 
 namespace atl::watch {
-
-/// The Prometheus type of a family of metrics.
-enum class PrometheusType : std::uint8_t { kGauge, kCounter };
-
-/// Builds a page of families, each with its samples.
-class PrometheusText {
- public:
-  using Labels = std::vector<std::pair<std::string, std::string>>;
-
-  /// Begins a family; `name` as prometheus_name() gives it, `help` one sentence. False where the
-  /// page has a family of that name already; add no samples then. This happens because metrics that
-  /// differ only in a slash get the same name.
-  bool family(const std::string& name, PrometheusType type, std::string_view help);
-  /// Adds a sample to the last family. The number reads back as the same double.
-  void sample(double value, const Labels& labels = {});
-  const std::string& text() const { return text_; }
-
- private:
-  std::string name_;
-  std::set<std::string> begun_;
-  std::string text_;
-};
-
-/// The name of a family: "atoll_" and `metric`, with '_' for each character that a name may not
-/// have. Appends "_value" after a suffix that Prometheus keeps for other types: _total, _sum,
-/// _count, _bucket, _info.
-std::string prometheus_name(std::string_view metric);
-
-/// The content type of a page.
-inline constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Adds families about this process, under the names that Prometheus's own clients use: CPU time,
-/// memory, start time, open files.
-void add_process(PrometheusText& page);
 
 /// A page with the last values of a run's metrics: those of metrics.jsonl in Prometheus's units
 /// (step_ms becomes atoll_step_seconds), facts of the last step and its time on each rank, and

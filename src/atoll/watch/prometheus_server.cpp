@@ -9,7 +9,7 @@
 #include "atoll/base/log.h"
 #include "atoll/http/access.h"
 #include "atoll/http/server.h"
-#include "atoll/watch/prometheus.h"
+#include "atoll/metrics/prometheus_text.h"
 #include "atoll/wire/address.h"
 #include "atoll/wire/secret_file.h"
 
@@ -130,9 +130,9 @@ class PrometheusServer::State {
       return Response::plain(405, "only GET and HEAD are served").add("Allow", "GET, HEAD");
     }
     if (request.path != "/metrics") return Response::plain(404, "metrics are at /metrics");
-    PrometheusText process;
+    metrics::PrometheusText process;
     add_process(process);
-    return Response::of(kPrometheusType, page_() + process.text());
+    return Response::of(metrics::kPrometheusType, page_() + process.text());
   }
 
   const PrometheusAccess access_;

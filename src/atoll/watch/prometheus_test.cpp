@@ -74,8 +74,8 @@ TEST(Prometheus, HasTheValuesOfTheRecordExactly) {
 }
 
 TEST(Prometheus, WritesWhatIsNotFinite) {
-  PrometheusText text;
-  text.family("a", PrometheusType::kGauge, "One \\ two\nthree.");
+  metrics::PrometheusText text;
+  text.family("a", metrics::PrometheusType::kGauge, "One \\ two\nthree.");
   text.sample(std::numeric_limits<double>::quiet_NaN(), {{"x", "a\"b\\c\nd"}});
   text.sample(-std::numeric_limits<double>::infinity());
   EXPECT_EQ(text.text(),

@@ -19,10 +19,10 @@
 #include "atoll/base/log.h"
 #include "atoll/http/access.h"
 #include "atoll/http/server.h"
+#include "atoll/metrics/prometheus_text.h"
 #include "atoll/metrics/record.h"
 #include "atoll/watch/assets.h"
 #include "atoll/watch/json_text.h"
-#include "atoll/watch/prometheus.h"
 #include "atoll/watch/run_table.h"
 
 namespace atl::watch {
@@ -266,7 +266,7 @@ class Service::State {
       if (request.path == "/api/note") return add_note(request);
       return Response::plain(404, "nothing is written there");
     }
-    if (request.path == "/metrics") return Response::of(kPrometheusType, metrics_page());
+    if (request.path == "/metrics") return Response::of(metrics::kPrometheusType, metrics_page());
     if (request.path.starts_with("/api/")) return respond_api(request);
     const http::Asset* asset = http::find_asset(assets(), request.path);
     if (asset == nullptr) return Response::plain(404, "there is no such page");
@@ -275,7 +275,7 @@ class Service::State {
 
   // The page for Prometheus, about this server only: each run serves its own metrics.
   std::string metrics_page() {
-    PrometheusText page;
+    metrics::PrometheusText page;
     std::array<int, kNumRunStates> states = {};
     double records = 0, left_out = 0;
     for (const WatchedRun& run : table_.runs()) {
@@ -284,22 +284,24 @@ class Service::State {
       records += static_cast<double>(summary.num_records);
       left_out += static_cast<double>(summary.bad_lines);
     }
-    page.family("atoll_watch_runs", PrometheusType::kGauge, "Runs that are shown, by state.");
+    page.family("atoll_watch_runs", metrics::PrometheusType::kGauge,
+                "Runs that are shown, by state.");
     for (std::size_t i = 0; i < states.size(); ++i) {
       page.sample(states[i], {{"state", name_of(static_cast<RunState>(i))}});
     }
-    const auto add = [&](const char* name, PrometheusType type, const char* help, double value) {
+    const auto add = [&](const char* name, metrics::PrometheusType type, const char* help,
+                         double value) {
       if (page.family(name, type, help)) page.sample(value);
     };
-    add("atoll_watch_records", PrometheusType::kGauge, "Records of metrics.jsonl in these.",
-        records);
-    add("atoll_watch_damaged_lines", PrometheusType::kGauge, "Lines there that are no records.",
-        left_out);
+    add("atoll_watch_records", metrics::PrometheusType::kGauge,
+        "Records of metrics.jsonl in these.", records);
+    add("atoll_watch_damaged_lines", metrics::PrometheusType::kGauge,
+        "Lines there that are no records.", left_out);
     {
       const std::lock_guard lock(mutex_);
-      add("atoll_watch_pages", PrometheusType::kGauge, "Pages that are open.",
+      add("atoll_watch_pages", metrics::PrometheusType::kGauge, "Pages that are open.",
           static_cast<double>(streams_.size()));
-      add("atoll_watch_requests_total", PrometheusType::kCounter, "Requests that came.",
+      add("atoll_watch_requests_total", metrics::PrometheusType::kCounter, "Requests that came.",
           static_cast<double>(requests_));
     }
     add_process(page);

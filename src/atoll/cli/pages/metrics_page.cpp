@@ -1,11 +1,11 @@
 #include "atoll/cli/pages/metrics_page.h"
 
-#include "atoll/watch/prometheus.h"
+#include "atoll/metrics/prometheus_text.h"
 
 namespace atl::cli {
 
-using watch::PrometheusText;
-using watch::PrometheusType;
+using metrics::PrometheusText;
+using metrics::PrometheusType;
 
 namespace {
 

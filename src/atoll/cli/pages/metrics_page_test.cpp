@@ -83,7 +83,7 @@ std::string run_page() {
   }
   run.write(record);
   run.stepped({.step = 1, .seconds = 1, .loss = 1, .grad_norm = 1, .rank_seconds = {1, 2}});
-  watch::PrometheusText process;
+  metrics::PrometheusText process;
   add_process(process);
   return run.page() + process.text();
 }

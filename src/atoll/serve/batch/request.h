@@ -98,6 +98,9 @@ struct GenerationResult {
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
+  /// When the request has memory and its prompt begins to be read: it waits no more. Once, whatever
+  /// happens to it later.
+  virtual void on_begin() {}
   /// Once, before the first token, where GenerationRequest::prompt_logprobs: the prompt's tokens
   /// from the second on.
   virtual void on_prompt(std::span<const TokenResult> /*tokens*/) {}

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "atoll/serve/api/answer.h"
+
+namespace atl::serve::api {
+
+/// The answers that are under way, and a thread that pings those that have nothing to say.
+class AnswerList {
+ public:
+  explicit AnswerList(std::chrono::milliseconds ping_every);
+  ~AnswerList();
+  AnswerList(const AnswerList&) = delete;
+  AnswerList& operator=(const AnswerList&) = delete;
+
+  void add(const std::shared_ptr<Answer>& answer);
+  void cancel_all();
+
+ private:
+  void ping();
+  std::vector<std::shared_ptr<Answer>> living();
+
+  const std::chrono::milliseconds ping_every_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ends_ = false;
+  std::vector<std::weak_ptr<Answer>> answers_;
+  std::thread thread_;
+};
+
+}  // namespace atl::serve::api

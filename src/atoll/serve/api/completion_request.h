@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "atoll/serve/api/parameters.h"
+
+namespace atl::serve::api {
+
+/// A text, or ids of tokens.
+using Prompt = std::variant<std::string, std::vector<std::int32_t>>;
+
+/// POST /v1/completions.
+struct CompletionRequest : Parameters {
+  std::vector<Prompt> prompts;
+  bool echoes = false;  ///< the answer begins with the prompt
+};
+
+/// All fields of a request.
+std::vector<FieldRule> completion_rules();
+
+/// Reads a request. Throws ApiError(400) naming the field that is wrong.
+CompletionRequest parse_completion(const Json& body);
+
+}  // namespace atl::serve::api

@@ -1,0 +1,305 @@
+#include "atoll/serve/api/generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+#include <utility>
+
+#include "atoll/base/error.h"
+#include "atoll/http/access.h"
+
+namespace atl::serve::api {
+
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+constexpr std::int64_t kDefaultNewTokens = 16;  // of a completion, as OpenAI has it
+
+AnswerHead head_of(const Parameters& request, const ServedModel& model, bool is_chat) {
+  return {.is_chat = is_chat,
+          .streams = request.streams,
+          .includes_usage = request.includes_usage,
+          .returns_tokens = request.returns_tokens,
+          .top_logprobs = request.top_logprobs,
+          .id = (is_chat ? "chatcmpl-" : "cmpl-") + http::new_token(),
+          .model = request.model.empty() ? model.name : request.model,
+          .created_s = static_cast<std::int64_t>(std::time(nullptr)),
+          .fingerprint = model.fingerprint,
+          .more = {}};
+}
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+const char* name_of(FormatRequest::Kind kind) {
+  switch (kind) {
+    case FormatRequest::Kind::kGrammar:
+      return "grammar";
+    case FormatRequest::Kind::kRegex:
+      return "regex";
+    default:
+      return "response_format";
+  }
+}
+
+std::unique_ptr<TokenConstraint> constraint_of(const Parameters& request,
+                                               const ServedModel& model) {
+  if (!request.format) return nullptr;
+  const char* name = name_of(request.format->kind);
+  if (!model.make_constraint) {
+    throw field_error(name, fmt::format("{} is not supported by this server", name),
+                      "unsupported_parameter");
+  }
+  try {
+    return model.make_constraint(*request.format);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUser) throw;
+    throw field_error(name, error.what());
+  }
+}
+
+// The model's own and the request's, ascending.
+Tokens stop_tokens_of(const Parameters& request, const ServedModel& model, bool is_chat) {
+  Tokens stops = request.stop_tokens;
+  if (!request.ignores_end) {
+    stops.insert(stops.end(), model.stop_tokens.begin(), model.stop_tokens.end());
+    if (is_chat) {
+      stops.insert(stops.end(), model.chat_stop_tokens.begin(), model.chat_stop_tokens.end());
+    }
+  }
+  std::sort(stops.begin(), stops.end());
+  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+  return stops;
+}
+
+void check_tokens(const Parameters& request, const Generator& generator) {
+  const std::int64_t size = generator.vocab_size();
+  const auto check = [size](std::int32_t token, const char* name) {
+    if (token < size) return;
+    throw field_error(name, fmt::format("{} names the token {}, and the model has ids below {}",
+                                        name, token, size));
+  };
+  for (const std::int32_t token : request.stop_tokens) check(token, "stop_token_ids");
+  for (const auto& [token, bias] : request.changes.bias) check(token, "logit_bias");
+}
+
+// New tokens that there is room for behind a prompt, of those that are asked for.
+std::int64_t room_for(std::int64_t prompt, std::optional<std::int64_t> asked, std::int64_t most,
+                      const char* name) {
+  if (prompt > most || (prompt == most && asked != 0)) {
+    throw field_error(name,
+                      fmt::format("the prompt has {} tokens, and prompt and answer together may "
+                                  "have {}; shorten it",
+                                  prompt, most),
+                      "context_length_exceeded");
+  }
+  return std::min(asked.value_or(most), most - prompt);
+}
+
+// All that is the same in the sequences of a request.
+struct Plan {
+  const Parameters& request;
+  Serving& serving;
+  bool is_chat = false;
+  bool echoes = false;
+  std::vector<std::string> tool_names;
+  bool has_one_call = false;
+  std::optional<std::int64_t> new_tokens;
+  std::vector<Tokens> prompts;
+  Asker asker;
+
+  const char* prompt_name() const { return is_chat ? "messages" : "prompt"; }
+};
+
+GenerationRequest sequence_of(const Plan& plan, const Tokens& prompt, std::int64_t number,
+                              std::uint64_t seed) {
+  const Parameters& request = plan.request;
+  const ServedModel& model = plan.serving.model;
+  GenerationRequest made;
+  made.prompt = prompt;
+  made.max_new_tokens = room_for(std::ssize(prompt), plan.new_tokens, model.generator->max_tokens(),
+                                 plan.prompt_name());
+  made.sampling = request.sampling;
+  made.sampling.seed = seed;
+  made.sequence = number;
+  made.changes = request.changes;
+  made.stop_tokens = stop_tokens_of(request, model, plan.is_chat);
+  made.top_logprobs = request.top_logprobs;
+  made.prompt_logprobs = plan.echoes && request.top_logprobs >= 0;
+  made.cache_key = plan.asker.key + "\n" + request.cache_salt;
+  made.constraint = constraint_of(request, model);
+  if (request.model != model.name) made.adapter = request.model;
+  return made;
+}
+
+ChoiceOptions choice_of(const Plan& plan, std::size_t prompt, std::int64_t number) {
+  return {.index = prompt * static_cast<std::size_t>(plan.request.num_choices) +
+                   static_cast<std::size_t>(number),
+          .stops = plan.request.stop,
+          .tool_names = plan.tool_names,
+          .has_one_call = plan.has_one_call,
+          .echoes = plan.echoes,
+          .counts_prompt = number == 0,
+          .prompt = plan.prompts[prompt]};
+}
+
+// A sequence that is ready for the generator.
+struct Sequence {
+  GenerationRequest request;
+  std::shared_ptr<Choice> choice;
+};
+
+std::vector<Sequence> sequences_of(const Plan& plan, const std::shared_ptr<Answer>& answer) {
+  const std::uint64_t seed = plan.request.has_seed ? plan.request.sampling.seed : random_seed();
+  std::vector<Sequence> made;
+  for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
+    for (std::int64_t number = 0; number < plan.request.num_choices; ++number) {
+      GenerationRequest request = sequence_of(plan, plan.prompts[i], number, seed);
+      auto choice = std::make_shared<Choice>(choice_of(plan, i, number), answer, plan.serving,
+                                             plan.asker.came);
+      choice->open();
+      made.push_back({std::move(request), std::move(choice)});
+    }
+  }
+  return made;
+}
+
+// False: the generator's queue is full.
+bool submit(Sequence sequence, Serving& serving, Answer& answer) {
+  ++serving.num_sequences;
+  std::optional<std::uint64_t> number;
+  try {
+    number = serving.model.generator->submit(std::move(sequence.request), sequence.choice);
+  } catch (...) {
+    --serving.num_sequences;
+    throw;
+  }
+  if (number) {
+    answer.add_sequence(*number);
+  } else {
+    --serving.num_sequences;
+  }
+  return number.has_value();
+}
+
+void submit_all(std::vector<Sequence> sequences, Serving& serving, Answer& answer) {
+  try {
+    for (Sequence& sequence : sequences) {
+      if (!answer.is_wanted()) return;
+      if (submit(std::move(sequence), serving, answer)) continue;
+      answer.refuse(ApiError(429, "the queue is full; try again", "", "rate_limit_exceeded"));
+      return;
+    }
+    answer.start();
+  } catch (const Error& error) {
+    answer.refuse(ApiError(error.kind() == ErrorKind::kUser ? 400 : 500, error.what()));
+  }
+}
+
+std::shared_ptr<Answer> run(Plan plan) {
+  const ServedModel& model = plan.serving.model;
+  check_model(model, plan.request.model);
+  check_tokens(plan.request, *model.generator);
+  AnswerHead head = head_of(plan.request, model, plan.is_chat);
+  if (plan.is_chat && head.returns_tokens) {
+    head.more = fmt::format(",\"prompt_token_ids\":[{}]", fmt::join(plan.prompts.front(), ","));
+  }
+  const std::size_t num_choices =
+      plan.prompts.size() * static_cast<std::size_t>(plan.request.num_choices);
+  // Shared: by its choices, and by what the server calls when the client goes.
+  auto answer =
+      std::make_shared<Answer>(std::move(head), num_choices, plan.asker.reply, *model.generator);
+  std::vector<Sequence> sequences = sequences_of(plan, answer);
+  plan.asker.reply.on_gone([answer] { answer->cancel(); });
+  submit_all(std::move(sequences), plan.serving, *answer);
+  return answer;
+}
+
+void check_prompt(const ServedModel& model, const Tokens& prompt) {
+  if (prompt.empty()) throw field_error("prompt", "prompt has no token; give one at least");
+  const std::int64_t size =
+      std::min<std::int64_t>(model.generator->vocab_size(), model.tokenizer.vocab_size());
+  for (const std::int32_t token : prompt) {
+    if (token < size) continue;
+    throw field_error("prompt", fmt::format("prompt has the token {}, and the model has ids below "
+                                            "{}",
+                                            token, size));
+  }
+}
+
+}  // namespace
+
+void check_model(const ServedModel& model, const std::string& name) {
+  const bool is_known =
+      name.empty() || name == model.name ||
+      std::find(model.adapters.begin(), model.adapters.end(), name) != model.adapters.end();
+  if (is_known) return;
+  throw ApiError(
+      404, fmt::format("there is no model {}; GET /v1/models lists them", name.substr(0, 200)),
+      "model", "model_not_found");
+}
+
+std::vector<std::int32_t> prompt_tokens(const ServedModel& model, const std::string& text) {
+  Tokens tokens;
+  try {
+    tokens = model.tokenizer.encode(text, {.add_special = true});
+  } catch (const Error& error) {
+    throw field_error("prompt", error.what());
+  }
+  if (!tokens.empty()) return tokens;
+  // What follows the end of a document is the beginning of another.
+  if (const auto start = model.tokenizer.end_of_text()) return {*start};
+  throw field_error("prompt", "prompt is empty, and the model has no token that begins a text");
+}
+
+std::vector<std::int32_t> chat_tokens(const ServedModel& model,
+                                      const std::vector<ChatMessage>& messages,
+                                      const std::string& variables) {
+  if (!model.chat) {
+    throw ApiError(400, "the model has no chat template; use /v1/completions", "messages",
+                   "unsupported_model");
+  }
+  try {
+    const std::string text =
+        model.chat->render(messages, {.add_generation_prompt = true, .variables = variables});
+    Tokens tokens = model.tokenizer.encode(text);
+    if (tokens.empty()) throw user_error("the conversation gives no token");
+    return tokens;
+  } catch (const Error& error) {
+    throw field_error("messages", error.what());
+  }
+}
+
+std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serving, Asker asker) {
+  Plan plan{.request = request,
+            .serving = serving,
+            .echoes = request.echoes,
+            .new_tokens = request.max_tokens.value_or(kDefaultNewTokens),
+            .asker = std::move(asker)};
+  for (const Prompt& prompt : request.prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    plan.prompts.push_back(text != nullptr ? prompt_tokens(serving.model, *text)
+                                           : std::get<Tokens>(prompt));
+    check_prompt(serving.model, plan.prompts.back());
+  }
+  return run(std::move(plan));
+}
+
+std::shared_ptr<Answer> generate(const ChatRequest& request, Serving& serving, Asker asker) {
+  Plan plan{.request = request,
+            .serving = serving,
+            .is_chat = true,
+            .tool_names = request.tool_names,
+            .has_one_call = request.has_one_call,
+            .new_tokens = request.max_tokens,
+            .asker = std::move(asker)};
+  plan.prompts.push_back(chat_tokens(serving.model, request.messages, request.variables));
+  return run(std::move(plan));
+}
+
+}  // namespace atl::serve::api

@@ -1,0 +1,39 @@
+#pragma once
+
+// From a parsed request to sequences of the generator.
+
+#include <memory>
+#include <string>
+
+#include "atoll/http/reply.h"
+#include "atoll/serve/api/answer.h"
+#include "atoll/serve/api/chat_request.h"
+#include "atoll/serve/api/choice.h"
+#include "atoll/serve/api/completion_request.h"
+#include "atoll/serve/api/serving.h"
+
+namespace atl::serve::api {
+
+/// Where a request comes from.
+struct Asker {
+  http::Reply reply;
+  std::string key;  ///< who asks; requests of others share no cache
+  Choice::Clock::time_point came;
+};
+
+/// Hands the sequences of a request to the generator, whose answers go to the asker's reply; so
+/// does a refusal of the generator's queue, as status 429. Returns the answer, which is under way.
+/// Throws ApiError for a request that cannot be served, and then has answered nothing.
+std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serving, Asker asker);
+std::shared_ptr<Answer> generate(const ChatRequest& request, Serving& serving, Asker asker);
+
+/// The tokens of a text prompt, with what the tokenizer puts before a text. Throws ApiError.
+std::vector<std::int32_t> prompt_tokens(const ServedModel& model, const std::string& text);
+/// The tokens of a conversation, ready for an answer. Throws ApiError naming "messages".
+std::vector<std::int32_t> chat_tokens(const ServedModel& model,
+                                      const std::vector<ChatMessage>& messages,
+                                      const std::string& variables);
+/// Throws ApiError(404) for a name that is neither empty, the model's nor an adapter's.
+void check_model(const ServedModel& model, const std::string& name);
+
+}  // namespace atl::serve::api
