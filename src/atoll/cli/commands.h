@@ -17,6 +17,7 @@ Command tune_command();
 Command server_command();
 Command eval_command();
 Command generate_command();
+Command serve_command();
 Command tokenize_command();
 Command plan_command();
 Command simulate_command();
