@@ -11,7 +11,6 @@ import random
 import re
 import subprocess
 import sys
-import threading
 
 import openai
 
@@ -61,10 +60,10 @@ class Server:
 
     def __init__(self, atoll, model, *more):
         self.process = subprocess.Popen(
-            [atoll, "serve", model, "--port", "0", "--chat-template", model.parent / "chat.jinja", *more],
-            stderr=subprocess.PIPE, text=True)
+            [atoll, "serve", model, "--port", "0", "--model-name", "run", "--chat-template", model.parent / "chat.jinja", *more],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.lines = []
-        for text in self.process.stderr:
+        for text in self.process.stdout:
             self.lines.append(text)
             found = re.search(r"http://127\.0\.0\.1:(\d+)", text)
             if found:
@@ -72,7 +71,6 @@ class Server:
                 break
         else:
             sys.exit("error: the server ended: " + "".join(self.lines))
-        threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True).start()
 
     def __enter__(self):
         return self

@@ -18,6 +18,7 @@ Command server_command();
 Command eval_command();
 Command generate_command();
 Command chat_command();
+Command serve_command();
 Command tokenize_command();
 Command plan_command();
 Command simulate_command();

@@ -47,8 +47,7 @@ std::string printed(const Words& words) {
 
 TEST(Program, ACommandOfAnotherProgramIsAnsweredWithOurs) {
   const std::pair<const char*, const char*> verbs[] = {
-      {"serve", "there is no server of models yet; `atoll generate"},
-      {"llama-server", "`atoll generate"},
+      {"llama-server", "did you mean `atoll serve"},
       {"chat", "`atoll generate MODEL --chat"},
       {"chat_cli", "`atoll generate MODEL --chat"},
       {"run", "`atoll generate MODEL --prompt TEXT` runs a model"},
@@ -127,7 +126,9 @@ TEST(Program, AFlagOfAnotherProgramIsAnsweredWithWhatItMeans) {
       {{"generate", "x", "--load_in_4bit"}, "did you mean --weights=int8"},
       {{"generate", "x", "--stream"}, "text is written as it comes"},
       {{"generate", "x", "-b", "4"}, "one text is written at a time"},
-      {{"generate", "x", "--port=80"}, "there is no server of models yet"},
+      {{"generate", "x", "--port=80"}, "`atoll serve"},
+      {{"serve", "x", "--tls-cert=a"}, "did you mean --certificate?"},
+      {{"serve", "x", "--max-model-len", "5"}, "did you mean --context?"},
       {{"eval", "x", "-b", "4"}, "did you mean --micro-batch?"},
       {{"watch", "--port", "8080"}, "--listen=127.0.0.1:PORT"},
       {{"watch", "--host=0.0.0.0"}, "did you mean --listen=HOST:PORT?"},

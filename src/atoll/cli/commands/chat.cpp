@@ -228,9 +228,9 @@ int run(const Options& options) {
   const std::vector<std::int32_t> stops = model_dir::stop_tokens(model.path, tokenizer);
   const std::unique_ptr<serve::Generator> generator =
       open_generator({.path = model.path,
-                      .weights = take_weights(options.weights),
                       .max_context = options.max_context,
                       .slots = 1,
+                      .weights = take_weights(options.weights),
                       .threads = options.threads});
   ChatSession session(*generator, std::move(tokenizer), std::move(chat), stops, options.settings);
   if (!options.load.empty()) session.load(options.load);

@@ -12,8 +12,7 @@ struct Foreign {
 };
 
 constexpr Foreign kForeign[] = {
-    {"serve api web chat-web webui llama-server openai",
-     "there is no server of models yet; `atoll generate MODEL --prompt TEXT` writes one text"},
+    {"api web chat-web webui llama-server openai", "did you mean `atoll serve MODEL`?"},
     {"chat chat-cli ask talk converse interact llama-cli main",
      "`atoll generate MODEL --chat --prompt TEXT` answers a message"},
     {"complete completion predict infer inference sample speak write prompt text-generation",

@@ -13,10 +13,10 @@ namespace atl::cli {
 /// What a generator is made for; where a number is 0 it is as said here.
 struct GeneratorNeeds {
   model_dir::ModelPath path;
+  std::int64_t max_context = 0;  ///< tokens of one request; the model's positions
+  std::int64_t slots = 0;        ///< requests that run together; 8
+  std::int64_t step_tokens = 0;  ///< tokens of one step; 128
   serve::Weights weights = serve::Weights::kF32;
-  std::int64_t max_context = 0;       ///< tokens of one request; the model's positions
-  std::int64_t slots = 0;             ///< requests that run together; 8
-  std::int64_t step_tokens = 0;       ///< tokens of one step; 128
   std::int64_t max_queue = 0;         ///< requests that wait; 128
   std::int64_t max_queue_tokens = 0;  ///< tokens of their prompts; a million
   std::size_t cache_bytes = 0;  ///< of keys and values: all slots' contexts, or a quarter of memory

@@ -139,7 +139,10 @@ void Answer::end_choice(std::size_t index, std::string choice, const GenerationR
     sum_.cached_tokens += result.cached_tokens;
   }
   if (result.finish == Finish::kFailed) error_ = result.error;
-  if (result.finish == Finish::kCancelled) error_ = "the server is ending";
+  if (result.finish == Finish::kCancelled) {
+    error_ = "the server is ending";
+    error_status_ = 503;
+  }
   --left_;
   if (left_ == 0 && has_started_) finish();
 }
@@ -148,7 +151,7 @@ void Answer::finish() {
   if (std::exchange(is_over_, true)) return;
   if (!head_.streams) {
     if (!error_.empty()) {
-      reply_.send(error_response(ApiError(500, error_)));
+      reply_.send(error_response(ApiError(error_status_, error_)));
       return;
     }
     std::string all;
@@ -160,7 +163,7 @@ void Answer::finish() {
   }
   std::string last;
   if (!error_.empty()) {
-    last = event_of(error_json(ApiError(500, error_)));
+    last = event_of(error_json(ApiError(error_status_, error_)));
   } else if (head_.includes_usage) {
     last = event_of(object_json("", "," + usage_json()));
   }

@@ -78,6 +78,7 @@ class Answer {
   std::size_t left_;
   GenerationResult sum_;
   std::string error_;
+  int error_status_ = 500;
 };
 
 }  // namespace atl::serve::api

@@ -66,7 +66,9 @@ Piece AnswerText::echo(std::span<const TokenResult> prompt) {
 
 Piece AnswerText::push(const TokenResult& token) {
   place(token, /*has_logprob=*/true);
-  const std::string text = decoder_.push(token.token);
+  // A model may have more rows than its tokenizer has tokens: these have no text.
+  const bool has_text = token.token < tokenizer_.vocab_size();
+  const std::string text = has_text ? decoder_.push(token.token) : "";
   take_text(text);
   return give(stops_.push(text));
 }

@@ -71,6 +71,20 @@ TEST_F(ServeLogprobs, APromptAloneIsScored) {
   EXPECT_EQ(choice["finish_reason"], "length");
 }
 
+TEST_F(ServeLogprobs, ATokenThatTheTokenizerLacksHasNoText) {
+  ScriptedGenerator generator([](const GenerationRequest&) {
+    return std::vector<std::int32_t>{'a', 390, 'b'};
+  });
+  ServedModel served = model();
+  served.generator = &generator;
+  service_ = std::make_unique<Service>(options_);
+  service_->serve(std::move(served));
+  const ordered_json choice = complete({{"logprobs", 1}}).json()["choices"][0];
+  EXPECT_EQ(choice["text"], "ab");
+  EXPECT_EQ(choice["logprobs"]["tokens"], ordered_json::array({"a", "", "b"}));
+  service_.reset();
+}
+
 TEST_F(ServeLogprobs, IdsAreToldWhereTheyAreWanted) {
   says_ = "ab";
   const ordered_json completion =

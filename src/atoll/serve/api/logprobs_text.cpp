@@ -19,9 +19,14 @@ void append(std::string& list, const std::string& element) {
 
 }  // namespace
 
+// Of a row that the model has beyond its tokenizer: none.
+std::string_view LogprobsText::bytes_of(std::int32_t token) const {
+  return token < tokenizer_.vocab_size() ? tokenizer_.token_bytes(token) : "";
+}
+
 // A token that is no whole characters is shown as its bytes, as OpenAI does.
 std::string LogprobsText::spelling(std::int32_t token) const {
-  const std::string_view bytes = tokenizer_.token_bytes(token);
+  const std::string_view bytes = bytes_of(token);
   if (text::valid_utf8_prefix(bytes) == bytes.size()) return std::string(bytes);
   std::string shown = "bytes:";
   for (const char byte : bytes) {
@@ -32,7 +37,7 @@ std::string LogprobsText::spelling(std::int32_t token) const {
 
 std::string LogprobsText::chat_entry(std::int32_t token, double logprob) const {
   std::string bytes;
-  for (const char byte : tokenizer_.token_bytes(token)) {
+  for (const char byte : bytes_of(token)) {
     append(bytes, std::to_string(static_cast<unsigned char>(byte)));
   }
   return fmt::format("\"token\":{},\"logprob\":{},\"bytes\":[{}]", json_string(spelling(token)),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "atoll/serve/api/answer_text.h"
 
@@ -23,6 +24,7 @@ class LogprobsText {
   void add_to_chat(const PlacedToken& token);
   void add_to_completion(const PlacedToken& token);
   std::string chat_entry(std::int32_t token, double logprob) const;
+  std::string_view bytes_of(std::int32_t token) const;
   std::string spelling(std::int32_t token) const;
 
   const Tokenizer& tokenizer_;

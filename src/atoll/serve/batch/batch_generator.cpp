@@ -193,6 +193,7 @@ void BatchGenerator::admit() {
     sequence.computed = sequence.named * StepModel::kBlockSize;
     sequence.node = prefix.node;
     sequence.blocks = std::move(prefix.blocks);
+    bool is_first = false;
     if (!std::exchange(sequence.was_admitted, true)) {
       sequence.result.prompt_tokens = sequence.prompt_length();
       sequence.result.cached_tokens = sequence.computed;
@@ -202,7 +203,9 @@ void BatchGenerator::admit() {
       queued_tokens_ -= sequence.prompt_length();
       stats_.prompt_tokens += sequence.prompt_length();
       stats_.cached_tokens += sequence.computed;
+      is_first = true;
     }
+    if (is_first) sequence.listener->on_begin();
     sequence.is_running = true;
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();

@@ -1,0 +1,266 @@
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "atoll/base/error.h"
+#include "atoll/base/log.h"
+#include "atoll/cli/commands.h"
+#include "atoll/cli/models/open_generator.h"
+#include "atoll/cli/models/weights.h"
+#include "atoll/http/access.h"
+#include "atoll/http/tls.h"
+#include "atoll/launch/process_group.h"
+#include "atoll/model_dir/chat.h"
+#include "atoll/model_dir/held_model.h"
+#include "atoll/model_dir/model_source.h"
+#include "atoll/serve/api/service.h"
+#include "atoll/wire/secret_file.h"
+
+namespace atl::cli {
+
+namespace fs = std::filesystem;
+namespace api = serve::api;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string model;
+  std::string base;
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  std::string key_file;
+  std::string certificate;
+  std::string key;
+  std::vector<std::string> names;
+  std::string model_name;
+  std::string chat_template;
+  std::int64_t max_context = 0;
+  std::int64_t slots = 0;
+  std::int64_t step_tokens = 0;
+  std::int64_t max_queue = 256;
+  std::int64_t max_queue_tokens = 0;
+  std::int64_t cache_mib = 0;
+  int threads = 0;
+  std::int64_t drain_seconds = 30;
+  WeightsArguments weights;
+};
+
+// A model with all that its answers need.
+struct OpenModel {
+  model_dir::HeldModel held;
+  std::unique_ptr<serve::Generator> generator;
+  api::ServedModel served;
+};
+
+// Checks what may be checked before anything is opened.
+api::ServiceOptions service_options(const Options& options) {
+  api::ServiceOptions service{.host = options.host, .port = options.port, .names = options.names};
+  if (options.certificate.empty() != options.key.empty()) {
+    throw user_error("--certificate and --key belong together; give both, or none");
+  }
+  if (!options.key_file.empty()) {
+    service.keys = api::KeyList::parse(wire::read_secret(options.key_file), options.key_file);
+  }
+  if (service.keys.is_empty() && !http::is_loopback(options.host)) {
+    throw user_error(
+        "--host={}: anybody on the network could use the model; give --api-key-file=FILE with a "
+        "key a line, or listen at 127.0.0.1",
+        options.host);
+  }
+  if (!options.certificate.empty()) {
+    service.tls = std::make_shared<http::TlsContext>(options.certificate, options.key);
+  }
+  return service;
+}
+
+std::string name_of(const Options& options) {
+  if (!options.model_name.empty()) return options.model_name;
+  const fs::path path = fs::path(options.model).lexically_normal();
+  const fs::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
+  return last.empty() || last == "." || last == ".." ? "model" : last.string();
+}
+
+// A model may have none; then chats are refused. One that a person named must be there.
+std::optional<ChatTemplate> chat_of(const Options& options, const fs::path& directory,
+                                    const Tokenizer& tokenizer) {
+  try {
+    return model_dir::find_chat_template(options.chat_template, directory, tokenizer);
+  } catch (const Error& error) {
+    if (!options.chat_template.empty() || error.kind() != ErrorKind::kUser) throw;
+    log::warning("no chats, texts alone: {}", error.what());
+    return std::nullopt;
+  }
+}
+
+api::ServedModel served_model(const Options& options, const model_dir::ModelPath& path,
+                              serve::Generator& generator) {
+  api::ServedModel served{.name = name_of(options),
+                          .generator = &generator,
+                          .tokenizer = model_dir::load_tokenizer(path)};
+  served.chat = chat_of(options, path, served.tokenizer);
+  served.stop_tokens = model_dir::stop_tokens(path, served.tokenizer);
+  if (served.chat) {
+    const auto end = model_dir::end_of_turn(*served.chat, served.tokenizer).token;
+    if (end) served.chat_stop_tokens.push_back(*end);
+  }
+  served.fingerprint = fmt::format("atoll-{}-{}", ATOLL_VERSION, options.weights.weights);
+  return served;
+}
+
+OpenModel open_model(const Options& options) {
+  model_dir::HeldModel held = model_dir::hold_model(options.model, options.base);
+  std::unique_ptr<serve::Generator> generator =
+      open_generator({.path = held.path,
+                      .max_context = options.max_context,
+                      .slots = options.slots,
+                      .step_tokens = options.step_tokens,
+                      .weights = take_weights(options.weights),
+                      .max_queue = options.max_queue,
+                      .max_queue_tokens = options.max_queue_tokens,
+                      .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
+                      .threads = options.threads});
+  api::ServedModel served = served_model(options, held.path, *generator);
+  return {std::move(held), std::move(generator), std::move(served)};
+}
+
+constexpr std::chrono::milliseconds kTick{50};
+
+// Waits for a signal, at most for a tick.
+int next_signal(launch::SignalFd& signals) {
+  pollfd fd = {.fd = signals.fd(), .events = POLLIN};
+  ::poll(&fd, 1, static_cast<int>(kTick.count()));
+  return signals.next();
+}
+
+// The model, read on a thread of its own; nothing when a signal came first.
+std::optional<OpenModel> open_until_signal(const Options& options, launch::SignalFd& signals) {
+  std::future<OpenModel> opening =
+      std::async(std::launch::async, [&options] { return open_model(options); });
+  while (opening.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    // Reading cannot be broken off, and there is nothing to save.
+    if (next_signal(signals) != 0) std::_Exit(0);
+  }
+  return opening.get();
+}
+
+// Requests that run may end, until the time is over or somebody insists.
+void drain(api::Service& service, launch::SignalFd& signals, std::chrono::seconds most) {
+  service.refuse_new();
+  const Clock::time_point end = Clock::now() + most;
+  while (!service.is_idle()) {
+    if (Clock::now() >= end) {
+      log::warning("--drain={}: requests that still ran are cancelled", most.count());
+      return;
+    }
+    if (next_signal(signals) != 0) return;
+  }
+}
+
+int run(const Options& options) {
+  launch::SignalFd signals;  // before any thread is made
+  std::optional<OpenModel> model;
+  api::Service service(service_options(options));  // before the model is read: the port may be used
+  model = open_until_signal(options, signals);
+  const std::string name = model->served.name;
+  service.serve(std::move(model->served));
+  fmt::print("serving {} at {}\n", name, service.url());
+  std::fflush(stdout);
+  while (next_signal(signals) == 0) {
+  }
+  drain(service, signals, std::chrono::seconds(options.drain_seconds));
+  return 0;
+}
+
+void add_engine(ArgumentParser& parser, Options& options) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  parser
+      .add_option("--context", options.max_context,
+                  "Tokens that a prompt and its answer may have together; the model's positions")
+      .range(std::int64_t{1}, kMost);
+  parser.add_option("--slots", options.slots, "Answers that are generated at once")
+      .range(std::int64_t{1}, kMost);
+  parser
+      .add_option("--step-tokens", options.step_tokens,
+                  "Tokens that a step reads or writes, of all together")
+      .range(std::int64_t{1}, kMost);
+  parser
+      .add_option("--max-queue", options.max_queue,
+                  "Answers that may wait; a request beyond it gets status 429")
+      .range(std::int64_t{1}, kMost)
+      .show_default();
+  parser
+      .add_option("--max-queue-tokens", options.max_queue_tokens,
+                  "Tokens that the prompts of these may have")
+      .range(std::int64_t{1}, kMost);
+  parser.add_option("--cache", options.cache_mib, "MiB for keys and values")
+      .range(std::int64_t{1}, std::int64_t{1} << 30);
+  constexpr int kMostThreads = 1 << 12;
+  parser.add_option("--threads", options.threads, "Threads that compute").range(1, kMostThreads);
+  add_weights(parser, options.weights);
+}
+
+void add_access(ArgumentParser& parser, Options& options) {
+  constexpr int kLastPort = 65535;
+  parser
+      .add_option("--host", options.host,
+                  "Address to listen at; other than this machine's own "
+                  "it needs --api-key-file")
+      .show_default();
+  parser.add_option("--port", options.port, "Port to listen at; 0: a free one")
+      .range(0, kLastPort)
+      .show_default();
+  parser.add_option("--api-key-file", options.key_file,
+                    "File with a key a line that clients must show (Authorization: Bearer KEY), "
+                    "and that others may not read");
+  parser.add_option("--certificate", options.certificate,
+                    "PEM file to serve by TLS with, and --key");
+  parser.add_option("--key", options.key, "PEM file with its key");
+  parser.add_option("--name", options.names, "Name by which clients may call this server, too");
+}
+
+Action add(ArgumentParser& parser) {
+  const auto options = std::make_shared<Options>();
+  parser.add_option("model", options->model, "Model directory, run, checkpoint or adapter")
+      .required();
+  parser.add_option("--base", options->base, model_dir::kBaseHelp);
+  parser.add_option("--model-name", options->model_name,
+                    "What clients call the model; its directory's name");
+  parser.add_option("--chat-template", options->chat_template,
+                    "Jinja file, or a model directory, in place of the model's own template");
+  add_access(parser, *options);
+  add_engine(parser, *options);
+  constexpr std::int64_t kMostSeconds = 86400;
+  parser
+      .add_option("--drain", options->drain_seconds,
+                  "Seconds that requests have to end in after SIGTERM or Ctrl-C")
+      .range(std::int64_t{0}, kMostSeconds)
+      .show_default();
+  return [options](const Invocation&) { return run(*options); };
+}
+
+}  // namespace
+
+Command serve_command() {
+  return {.name = "serve",
+          .summary = "Serve a model to programs that speak OpenAI's API.",
+          .example =
+              "  atoll serve runs/kjv-demo\n"
+              "  atoll serve model --host 0.0.0.0 --api-key-file keys --drain 60\n"
+              "  curl localhost:8000/v1/completions -d '{\"prompt\": \"In the\"}'",
+          .stray = "the model is all that it takes",
+          .add = add,
+          .memory_advice = "--weights=bf16 or int8, or a smaller --cache"};
+}
+
+}  // namespace atl::cli
