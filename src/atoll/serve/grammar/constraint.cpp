@@ -11,6 +11,7 @@
 #include "atoll/serve/grammar/json_values.h"
 #include "atoll/serve/grammar/lowering.h"
 #include "atoll/serve/grammar/regex.h"
+#include "atoll/serve/grammar/schema.h"
 
 namespace atl::serve {
 
@@ -41,6 +42,8 @@ grammar::Grammar grammar_of(const FormatRequest& request) {
   switch (request.kind) {
     case FormatRequest::kJsonObject:
       return grammar::json_object_grammar();
+    case FormatRequest::kJsonSchema:
+      return grammar::schema_grammar(request.text);
     case FormatRequest::kRegex:
       return grammar::regex_grammar(request.text);
     case FormatRequest::kGrammar:

@@ -20,6 +20,7 @@ namespace atl::serve {
 struct FormatRequest {
   enum Kind {
     kJsonObject,  ///< any JSON object; `text` is not looked at
+    kJsonSchema,  ///< `text` is a JSON schema
     kRegex,       ///< `text` is a regular expression that the whole text matches
     kGrammar,     ///< `text` is a grammar in GBNF
     kChoice,      ///< `text` is a JSON array of strings, one of which is the text

@@ -127,14 +127,21 @@ Node JsonValues::unescaped(const CharacterSet& set) {
 }
 
 Node JsonValues::character_of(const CharacterSet& set) {
-  std::vector<Node> alternatives = {unescaped(set)};
+  const Node plain = unescaped(set);
   const CharacterSet to_escape = set.without(plain_characters());
+  if (to_escape.empty()) return plain;
+  const auto found = std::find_if(escapes_.begin(), escapes_.end(),
+                                  [&](const auto& known) { return known.first == to_escape; });
+  if (found != escapes_.end()) return builder_.choice({plain, found->second});
+  std::vector<std::string> texts;
   for (const CharacterRange& range : to_escape.ranges()) {
     for (char32_t character = range.first; character <= range.last; ++character) {
-      alternatives.push_back(builder_.literal(escape(character)));
+      texts.push_back(escape(character));
     }
   }
-  return builder_.choice(std::move(alternatives));
+  const Node escaped = builder_.one_of(std::move(texts));
+  escapes_.emplace_back(to_escape, escaped);
+  return builder_.choice({plain, escaped});
 }
 
 // Nothing is escaped, so that a name has one spelling. What leaves the names' tree goes on freely.

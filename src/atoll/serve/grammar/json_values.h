@@ -62,6 +62,7 @@ class JsonValues {
 
   GrammarBuilder& builder_;
   std::vector<Rule> rules_;
+  std::vector<std::pair<CharacterSet, Node>> escapes_;  // of sets of characters that need them
 };
 
 /// `content` as it stands between the quotation marks of a JSON string.
