@@ -23,6 +23,8 @@
 #include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/api/service.h"
+#include "atoll/serve/grammar/constraint.h"
+#include "atoll/serve/page_assets.h"
 #include "atoll/wire/secret_file.h"
 
 namespace atl::cli {
@@ -65,7 +67,10 @@ struct OpenModel {
 
 // Checks what may be checked before anything is opened.
 api::ServiceOptions service_options(const Options& options) {
-  api::ServiceOptions service{.host = options.host, .port = options.port, .names = options.names};
+  api::ServiceOptions service{.host = options.host,
+                              .port = options.port,
+                              .names = options.names,
+                              .assets = serve::page_assets()};
   if (options.certificate.empty() != options.key.empty()) {
     throw user_error("--certificate and --key belong together; give both, or none");
   }
@@ -114,6 +119,11 @@ api::ServedModel served_model(const Options& options, const model_dir::ModelPath
     const auto end = model_dir::end_of_turn(*served.chat, served.tokenizer).token;
     if (end) served.chat_stop_tokens.push_back(*end);
   }
+  const auto grammars = std::make_shared<serve::GrammarCache>(served.tokenizer);
+  served.make_constraint = [grammars](const serve::FormatRequest& format,
+                                      std::span<const std::int32_t> end_tokens) {
+    return serve::make_constraint(format, *grammars, end_tokens);
+  };
   served.fingerprint = fmt::format("atoll-{}-{}", ATOLL_VERSION, options.weights.weights);
   return served;
 }

@@ -47,8 +47,8 @@ const char* name_of(FormatRequest::Kind kind) {
   }
 }
 
-std::unique_ptr<TokenConstraint> constraint_of(const Parameters& request,
-                                               const ServedModel& model) {
+std::unique_ptr<TokenConstraint> constraint_of(const Parameters& request, const ServedModel& model,
+                                               const Tokens& stop_tokens) {
   if (!request.format) return nullptr;
   const char* name = name_of(request.format->kind);
   if (!model.make_constraint) {
@@ -56,7 +56,7 @@ std::unique_ptr<TokenConstraint> constraint_of(const Parameters& request,
                       "unsupported_parameter");
   }
   try {
-    return model.make_constraint(*request.format);
+    return model.make_constraint(*request.format, stop_tokens);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kUser) throw;
     throw field_error(name, error.what());
@@ -132,7 +132,7 @@ GenerationRequest sequence_of(const Plan& plan, const Tokens& prompt, std::int64
   made.top_logprobs = request.top_logprobs;
   made.prompt_logprobs = plan.echoes && request.top_logprobs >= 0;
   made.cache_key = plan.asker.key + "\n" + request.cache_salt;
-  made.constraint = constraint_of(request, model);
+  made.constraint = constraint_of(request, model, made.stop_tokens);
   if (request.model != model.name) made.adapter = request.model;
   return made;
 }

@@ -223,7 +223,8 @@ TEST_F(ServeFields, FormsGoToTheirMaker) {
   std::vector<FormatRequest> seen;
   ServedModel served = model();
   served.make_constraint =
-      [&seen](const FormatRequest& format) -> std::unique_ptr<TokenConstraint> {
+      [&seen](const FormatRequest& format,
+              std::span<const std::int32_t>) -> std::unique_ptr<TokenConstraint> {
     seen.push_back(format);
     if (format.text == "(") throw user_error("a bracket is not closed");
     return std::make_unique<Anything>();

@@ -19,6 +19,7 @@
 #include "atoll/serve/api/generation.h"
 #include "atoll/serve/api/openapi.h"
 #include "atoll/serve/api/token_routes.h"
+#include "atoll/serve/page_assets.h"
 
 namespace atl::serve::api {
 
@@ -68,13 +69,14 @@ Json model_json(const ServedModel& model, const std::string& name, std::int64_t 
           {"object", "model"},
           {"created", created_s},
           {"owned_by", "atoll"},
-          {"max_model_len", model.generator->max_tokens()}};
+          {"max_model_len", model.generator->max_tokens()},
+          {"atoll",
+           {{"chat", model.chat.has_value()}, {"max_tokens", model.generator->max_tokens()}}}};
 }
 
 void protect(Response& response) {
   response
-      .add("Content-Security-Policy",
-           "default-src 'self'; frame-ancestors 'none'; form-action 'none'; base-uri 'none'")
+      .add("Content-Security-Policy", std::string(kPagePolicy))
       .add("X-Content-Type-Options", "nosniff")
       .add("Referrer-Policy", "no-referrer")
       .add("Cross-Origin-Resource-Policy", "same-origin")
@@ -187,17 +189,7 @@ class Service::State {
 
   // What tells nothing of the model: the page asks for the key itself.
   bool is_public(std::string_view path) const {
-    return path == "/health" || path == "/openapi.json" || find_asset(path) != nullptr;
-  }
-
-  const Asset* find_asset(std::string_view path) const {
-    const std::string_view wanted = path == "/"              ? "/index.html"
-                                    : path == "/favicon.ico" ? "/icon.svg"
-                                                             : path;
-    for (const Asset& asset : options_.assets) {
-      if (asset.path == wanted) return &asset;
-    }
-    return nullptr;
+    return path == "/health" || path == "/openapi.json" || http::find_asset(options_.assets, path) != nullptr;
   }
 
   const ServedModel& model() const { return serving().model; }
@@ -213,7 +205,7 @@ class Service::State {
     if (route == "/openapi.json") return Response::of(kJsonType, openapi_json(routes()));
     if (route == "/v1/models") return Response::of(kJsonType, models());
     if (route == "/v1/models/{model}") return one_model(request.path.substr(kModelPrefix.size()));
-    if (const Asset* asset = find_asset(request.path)) {
+    if (const http::Asset* asset = http::find_asset(options_.assets, request.path)) {
       return Response::of(asset->type, std::string(asset->text));
     }
     if (is_post(request.path)) throw ApiError(405, "this is asked by POST");

@@ -5,21 +5,14 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "atoll/http/asset.h"
 #include "atoll/http/tls.h"
 #include "atoll/serve/api/keys.h"
 #include "atoll/serve/api/serving.h"
 
 namespace atl::serve::api {
-
-/// A file of the page for browsers. Its texts outlive the service.
-struct Asset {
-  std::string_view path;  ///< "/app.js"; "/index.html" is what "/" serves
-  std::string_view type;  ///< "text/javascript; charset=utf-8"
-  std::string_view text;
-};
 
 /// Where a service listens, and who may ask.
 struct ServiceOptions {
@@ -28,7 +21,7 @@ struct ServiceOptions {
   std::vector<std::string> names;  ///< host names that clients may use, beside localhost
   KeyList keys;                    ///< without one, anybody who reaches the service may ask
   std::shared_ptr<const http::TlsContext> tls = nullptr;  ///< null: plain. Shared with the server.
-  std::vector<Asset> assets;
+  std::vector<http::Asset> assets;           ///< of the page for browsers; see page_assets()
   std::chrono::milliseconds ping_every{5000};  ///< of streams that have nothing to say
 };
 
