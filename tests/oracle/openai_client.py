@@ -222,10 +222,10 @@ def main():
     run = make_model(atoll, folder) if not (folder / "run" / "checkpoints").exists() else folder / "run"
     failed = False
     key = folder / "keys"
-    key.write_text("secret\n")
+    key.write_text("0123456789abcdef\n")
     key.chmod(0o600)
     with Server(atoll, run, "--api-key-file", key) as server:
-        client = openai.OpenAI(base_url=server.url + "/v1", api_key="secret", max_retries=0)
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="0123456789abcdef", max_retries=0)
         refused(openai.OpenAI(base_url=server.url + "/v1", api_key="wrong", max_retries=0).models.list, 401)
         for check in (models, chat, streams, stops, logprobs, many, forms, tools, embeddings, refusals):
             try:

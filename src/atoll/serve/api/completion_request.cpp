@@ -21,35 +21,6 @@ bool all_are(const Json& list, Test&& test) {
   return std::all_of(list.begin(), list.end(), test);
 }
 
-// A string, ids, strings, or lists of ids.
-std::vector<Prompt> prompts_of(const Json& value) {
-  constexpr const char* kName = "prompt";
-  if (value.is_string()) return {value.get<std::string>()};
-  if (!value.is_array() || value.empty()) {
-    throw field_error(kName, "prompt must be a string, ids of tokens, or a list of these",
-                      "invalid_type");
-  }
-  if (all_are(value, [](const Json& v) { return v.is_number(); })) {
-    return {tokens_of(value, kName)};
-  }
-  if (value.size() > kMaxPrompts) {
-    throw field_error(
-        kName, fmt::format("prompt has {} texts; give at most {}", value.size(), kMaxPrompts));
-  }
-  std::vector<Prompt> prompts;
-  for (const Json& each : value) {
-    if (each.is_string()) {
-      prompts.emplace_back(each.get<std::string>());
-    } else if (each.is_array()) {
-      prompts.emplace_back(tokens_of(each, kName));
-    } else {
-      throw field_error(kName, "prompt must be a string, ids of tokens, or a list of these",
-                        "invalid_type");
-    }
-  }
-  return prompts;
-}
-
 void refuse_unless(bool is_neutral, const char* name, const char* what) {
   if (is_neutral) return;
   throw field_error(name, fmt::format("{} is not supported: {}", name, what),
@@ -61,11 +32,11 @@ const std::vector<Field<CompletionRequest>>& completion_fields() {
       {{.name = "prompt",
         .type = Type::kOther,
         .help = "A text, ids of tokens, or a list of these, each of which is continued.",
-        .schema = R"({"anyOf":[{"type":"string"},{"type":"array","minItems":1,"items":{"anyOf":[)"
-                  R"({"type":"string"},{"type":"integer"},)"
-                  R"({"type":"array","items":{"type":"integer"}}]}}]})",
+        .schema = kPromptSchema,
         .is_required = true},
-       [](const Json& value, CompletionRequest& into) { into.prompts = prompts_of(value); }},
+       [](const Json& value, CompletionRequest& into) {
+         into.prompts = prompts_of(value, "prompt");
+       }},
       {{"max_tokens", Type::kInteger, "New tokens at most (16); 0: the prompt is read only.", 0,
         kMaxNewTokens},
        [](const Json& value, CompletionRequest& into) { into.max_tokens = integer_of(value); }},
@@ -91,6 +62,38 @@ const std::vector<Field<CompletionRequest>>& completion_fields() {
 }
 
 }  // namespace
+
+const char* const kPromptSchema =
+    R"({"anyOf":[{"type":"string"},{"type":"array","minItems":1,"items":{"anyOf":[)"
+    R"({"type":"string"},{"type":"integer"},)"
+    R"({"type":"array","items":{"type":"integer"}}]}}]})";
+
+std::vector<Prompt> prompts_of(const Json& value, const std::string& name) {
+  if (value.is_string()) return {value.get<std::string>()};
+  if (!value.is_array() || value.empty()) {
+    throw field_error(name, name + " must be a string, ids of tokens, or a list of these",
+                      "invalid_type");
+  }
+  if (all_are(value, [](const Json& v) { return v.is_number(); })) {
+    return {tokens_of(value, name)};
+  }
+  if (value.size() > kMaxPrompts) {
+    throw field_error(
+        name, fmt::format("{} has {} texts; give at most {}", name, value.size(), kMaxPrompts));
+  }
+  std::vector<Prompt> prompts;
+  for (const Json& each : value) {
+    if (each.is_string()) {
+      prompts.emplace_back(each.get<std::string>());
+    } else if (each.is_array()) {
+      prompts.emplace_back(tokens_of(each, name));
+    } else {
+      throw field_error(name, name + " must be a string, ids of tokens, or a list of these",
+                        "invalid_type");
+    }
+  }
+  return prompts;
+}
 
 std::vector<FieldRule> completion_rules() {
   std::vector<FieldRule> rules = rules_of(parameter_fields());

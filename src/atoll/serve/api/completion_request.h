@@ -17,6 +17,11 @@ struct CompletionRequest : Parameters {
   bool echoes = false;  ///< the answer begins with the prompt
 };
 
+/// The JSON schema of a field that prompts_of() reads.
+extern const char* const kPromptSchema;
+/// The texts of such a field: a string, ids of tokens, or a list of these. Throws ApiError(400).
+std::vector<Prompt> prompts_of(const Json& value, const std::string& name);
+
 /// All fields of a request.
 std::vector<FieldRule> completion_rules();
 

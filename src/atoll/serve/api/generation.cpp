@@ -220,18 +220,6 @@ std::shared_ptr<Answer> run(Plan plan) {
   return answer;
 }
 
-void check_prompt(const ServedModel& model, const Tokens& prompt) {
-  if (prompt.empty()) throw field_error("prompt", "prompt has no token; give one at least");
-  const std::int64_t size =
-      std::min<std::int64_t>(model.generator->vocab_size(), model.tokenizer.vocab_size());
-  for (const std::int32_t token : prompt) {
-    if (token < size) continue;
-    throw field_error("prompt", fmt::format("prompt has the token {}, and the model has ids below "
-                                            "{}",
-                                            token, size));
-  }
-}
-
 }  // namespace
 
 void check_model(const ServedModel& model, const std::string& name) {
@@ -242,6 +230,21 @@ void check_model(const ServedModel& model, const std::string& name) {
   throw ApiError(
       404, fmt::format("there is no model {}; GET /v1/models lists them", name.substr(0, 200)),
       "model", "model_not_found");
+}
+
+std::vector<std::int32_t> tokens_of_prompt(const ServedModel& model, const Prompt& prompt,
+                                           const char* name) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return prompt_tokens(model, *text);
+  const Tokens& tokens = std::get<Tokens>(prompt);
+  if (tokens.empty()) throw field_error(name, fmt::format("{} has no token; give one", name));
+  const std::int64_t size =
+      std::min<std::int64_t>(model.generator->vocab_size(), model.tokenizer.vocab_size());
+  for (const std::int32_t token : tokens) {
+    if (token >= 0 && token < size) continue;
+    throw field_error(name, fmt::format("{} has the token {}, and the model has ids below {}", name,
+                                        token, size));
+  }
+  return tokens;
 }
 
 std::vector<std::int32_t> prompt_tokens(const ServedModel& model, const std::string& text) {
@@ -282,10 +285,7 @@ std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serv
             .new_tokens = request.max_tokens.value_or(kDefaultNewTokens),
             .asker = std::move(asker)};
   for (const Prompt& prompt : request.prompts) {
-    const auto* text = std::get_if<std::string>(&prompt);
-    plan.prompts.push_back(text != nullptr ? prompt_tokens(serving.model, *text)
-                                           : std::get<Tokens>(prompt));
-    check_prompt(serving.model, plan.prompts.back());
+    plan.prompts.push_back(tokens_of_prompt(serving.model, prompt));
   }
   return run(std::move(plan));
 }

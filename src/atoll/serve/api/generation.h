@@ -27,6 +27,10 @@ struct Asker {
 std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serving, Asker asker);
 std::shared_ptr<Answer> generate(const ChatRequest& request, Serving& serving, Asker asker);
 
+/// The tokens of a prompt. Throws ApiError naming the field `name` where it has none, or one that
+/// the model does not have.
+std::vector<std::int32_t> tokens_of_prompt(const ServedModel& model, const Prompt& prompt,
+                                           const char* name = "prompt");
 /// The tokens of a text prompt, with what the tokenizer puts before a text. Throws ApiError.
 std::vector<std::int32_t> prompt_tokens(const ServedModel& model, const std::string& text);
 /// The tokens of a conversation, ready for an answer. Throws ApiError naming "messages".

@@ -222,9 +222,9 @@ class Anything : public TokenConstraint {
 TEST_F(ServeFields, FormsGoToTheirMaker) {
   std::vector<FormatRequest> seen;
   ServedModel served = model();
-  served.make_constraint =
-      [&seen](const FormatRequest& format,
-              std::span<const std::int32_t>) -> std::unique_ptr<TokenConstraint> {
+  served.make_constraint = [&seen](
+                               const FormatRequest& format,
+                               std::span<const std::int32_t>) -> std::unique_ptr<TokenConstraint> {
     seen.push_back(format);
     if (format.text == "(") throw user_error("a bracket is not closed");
     return std::make_unique<Anything>();

@@ -16,6 +16,7 @@
 #include "atoll/http/access.h"
 #include "atoll/http/server.h"
 #include "atoll/serve/api/answer_list.h"
+#include "atoll/serve/api/embeddings.h"
 #include "atoll/serve/api/generation.h"
 #include "atoll/serve/api/openapi.h"
 #include "atoll/serve/api/token_routes.h"
@@ -44,6 +45,10 @@ const std::vector<RouteInfo>& routes() {
        .summary = "Continues texts.",
        .rules = completion_rules()},
       {.method = "post",
+       .path = "/v1/embeddings",
+       .summary = "Vectors that stand for texts.",
+       .rules = embedding_rules()},
+      {.method = "post",
        .path = "/tokenize",
        .summary = "The tokens of a text or a conversation.",
        .rules = tokenize_rules()},
@@ -65,18 +70,17 @@ const std::vector<RouteInfo>& routes() {
 }
 
 Json model_json(const ServedModel& model, const std::string& name, std::int64_t created_s) {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", created_s},
-          {"owned_by", "atoll"},
-          {"max_model_len", model.generator->max_tokens()},
-          {"atoll",
-           {{"chat", model.chat.has_value()}, {"max_tokens", model.generator->max_tokens()}}}};
+  return {
+      {"id", name},
+      {"object", "model"},
+      {"created", created_s},
+      {"owned_by", "atoll"},
+      {"max_model_len", model.generator->max_tokens()},
+      {"atoll", {{"chat", model.chat.has_value()}, {"max_tokens", model.generator->max_tokens()}}}};
 }
 
 void protect(Response& response) {
-  response
-      .add("Content-Security-Policy", std::string(kPagePolicy))
+  response.add("Content-Security-Policy", std::string(kPagePolicy))
       .add("X-Content-Type-Options", "nosniff")
       .add("Referrer-Policy", "no-referrer")
       .add("Cross-Origin-Resource-Policy", "same-origin")
@@ -189,7 +193,8 @@ class Service::State {
 
   // What tells nothing of the model: the page asks for the key itself.
   bool is_public(std::string_view path) const {
-    return path == "/health" || path == "/openapi.json" || http::find_asset(options_.assets, path) != nullptr;
+    return path == "/health" || path == "/openapi.json" ||
+           http::find_asset(options_.assets, path) != nullptr;
   }
 
   const ServedModel& model() const { return serving().model; }
@@ -262,6 +267,8 @@ class Service::State {
         answers_.add(generate(parse_chat(json), serving(), from));
       } else if (path == "/v1/completions") {
         answers_.add(generate(parse_completion(json), serving(), from));
+      } else if (path == "/v1/embeddings") {
+        embed(json, serving(), from);
       } else {
         Response response = Response::of(
             kJsonType, path == "/tokenize" ? tokenize(json, model()) : detokenize(json, model()));

@@ -21,7 +21,7 @@ struct ServiceOptions {
   std::vector<std::string> names;  ///< host names that clients may use, beside localhost
   KeyList keys;                    ///< without one, anybody who reaches the service may ask
   std::shared_ptr<const http::TlsContext> tls = nullptr;  ///< null: plain. Shared with the server.
-  std::vector<http::Asset> assets;           ///< of the page for browsers; see page_assets()
+  std::vector<http::Asset> assets;             ///< of the page for browsers; see page_assets()
   std::chrono::milliseconds ping_every{5000};  ///< of streams that have nothing to say
 };
 
