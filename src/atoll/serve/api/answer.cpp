@@ -65,7 +65,11 @@ void Answer::refuse(const ApiError& error) {
     const std::lock_guard lock(mutex_);
     if (is_over_) return;
     is_over_ = true;
-    reply_.send(error_response(error));
+    if (head_.streams && has_started_) {
+      end_stream(event_of(error_json(error)));
+    } else {
+      reply_.send(error_response(error));
+    }
   }
   cancel_sequences();
 }
@@ -167,6 +171,10 @@ void Answer::finish() {
   } else if (head_.includes_usage) {
     last = event_of(object_json("", "," + usage_json()));
   }
+  end_stream(last);
+}
+
+void Answer::end_stream(const std::string& last) {
   reply_.write(last + event_of("[DONE]"));
   reply_.end();
 }

@@ -40,7 +40,7 @@ class Answer {
   void add_sequence(std::uint64_t number);
   /// All sequences are with the generator: what they have said meanwhile goes out.
   void start();
-  /// The answer is an error: some sequence could not be had, and the others are cancelled.
+  /// The answer is an error, or a stream ends with it, and all sequences are cancelled.
   void refuse(const ApiError& error);
   /// Nobody wants the answer any more.
   void cancel();
@@ -62,6 +62,7 @@ class Answer {
   std::string usage_json() const;
   void put(std::string event);
   void finish();
+  void end_stream(const std::string& last);
   void cancel_sequences();
 
   const AnswerHead head_;

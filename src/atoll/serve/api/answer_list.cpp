@@ -37,8 +37,8 @@ std::vector<std::shared_ptr<Answer>> AnswerList::living() {
   return list;
 }
 
-void AnswerList::cancel_all() {
-  for (const auto& answer : living()) answer->cancel();
+void AnswerList::refuse_all(const ApiError& error) {
+  for (const auto& answer : living()) answer->refuse(error);
 }
 
 void AnswerList::ping() {

@@ -20,7 +20,8 @@ class AnswerList {
   AnswerList& operator=(const AnswerList&) = delete;
 
   void add(const std::shared_ptr<Answer>& answer);
-  void cancel_all();
+  /// Ends all of them with this error.
+  void refuse_all(const ApiError& error);
 
  private:
   void ping();

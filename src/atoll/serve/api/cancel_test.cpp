@@ -72,8 +72,13 @@ TEST_F(ServeCancel, AnEndOfTheServiceEndsWhatRuns) {
   HttpClient client(service().port());
   client.post(kPath, kStream);
   client.read_until("data: ");
+  HttpClient second(service().port());
+  second.post(kPath, kBody);
+  generator_.wait_until([](const GeneratorStats& stats) { return stats.waiting == 1; });
   service_.reset();
-  EXPECT_EQ(generator_.stats().cancelled, 1);
+  EXPECT_EQ(generator_.stats().cancelled, 2);
+  EXPECT_THAT(client.read_until("[DONE]"), HasSubstr("the server is ending"));
+  EXPECT_THAT(second.read_until("ending"), HasSubstr("HTTP/1.1 503"));
 }
 
 TEST_F(ServeCancel, AFullQueueIsTold) {

@@ -120,11 +120,14 @@ class Service::State {
         port_(server_->port()) {}
 
   ~State() {
+    const ApiError ending(503, "the server is ending");
     is_ending_ = true;
-    server_.reset();  // its clients go, which cancels their sequences
+    while (num_requests_ > 0) std::this_thread::sleep_for(kTick);
+    answers_.refuse_all(ending);
+    wait_until_sent();
+    server_.reset();  // clients that are left go, which cancels their sequences
     worker_.reset();
-    answers_.cancel_all();
-    constexpr std::chrono::milliseconds kTick{1};
+    answers_.refuse_all(ending);
     while (num_sequences_ > 0) std::this_thread::sleep_for(kTick);
   }
   State(const State&) = delete;
@@ -148,6 +151,16 @@ class Service::State {
   }
 
  private:
+  static constexpr std::chrono::milliseconds kTick{1};
+
+  // Clients that read get their last words; others are not waited for.
+  void wait_until_sent() const {
+    constexpr int kMostTicks = 500;
+    for (int i = 0; i < kMostTicks && server_->has_unsent(); ++i) {
+      std::this_thread::sleep_for(kTick);
+    }
+  }
+
   // --- The server's thread
 
   void answer(const Request& request, const Reply& reply) {
@@ -250,9 +263,12 @@ class Service::State {
       throw ApiError(route_of(request.path).empty() ? 404 : 405,
                      "nothing is asked there by POST; GET /openapi.json lists the routes");
     }
-    if (is_ending_) throw ApiError(503, "the server is ending");
-    serving();  // throws while the model is being read
-    ++num_requests_;
+    serving();        // throws while the model is being read
+    ++num_requests_;  // before is_ending_ is looked at: an end that is not seen here waits for it
+    if (is_ending_) {
+      --num_requests_;
+      throw ApiError(503, "the server is ending");
+    }
     worker_->start([this, path = request.path, body = request.body,
                     from = Asker{reply, asker, Choice::Clock::now()}] {
       if (from.reply.is_open()) work(path, body, from);
