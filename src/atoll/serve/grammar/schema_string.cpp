@@ -16,7 +16,7 @@ std::optional<std::string> format_pattern(std::string_view format) {
       "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?"
       "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
   const std::string byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
-  const std::string label = "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?";
+  const std::string label = "[A-Za-z0-9]([A-Za-z0-9-]{0,60}[A-Za-z0-9])?";
   const std::string host = label + "(\\." + label + "){0,3}";
   const std::string group = "[0-9A-Fa-f]{1,4}";
   if (format == "date") return date;
@@ -29,8 +29,7 @@ std::optional<std::string> format_pattern(std::string_view format) {
   if (format == "ipv6") return group + "(:" + group + "){7}";
   if (format == "hostname") return host;
   if (format == "email") {
-    return "[A-Za-z0-9_+-]{1,20}(\\.[A-Za-z0-9_+-]{1,20}){0,2}@" + label + "(\\." + label +
-           "){1,3}";
+    return "[A-Za-z0-9_+-]{1,60}(\\.[A-Za-z0-9_+-]+)?@" + label + "(\\." + label + "){1,3}";
   }
   if (format == "uri") {
     return "[a-z][a-z0-9+-]{0,14}://" + host +
