@@ -18,11 +18,14 @@
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/models/open_generator.h"
+#include "atoll/cli/models/served_model.h"
 #include "atoll/cli/models/shared_engine.h"
 #include "atoll/cli/models/weights.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/serve/api/jobs.h"
 #include "atoll/serve/inference_engine.h"
 #include "atoll/text/stream_decoder.h"
 #include "atoll/train/progress/interrupt.h"
@@ -47,6 +50,9 @@ struct Options {
   bool greedy = false;
   bool no_prompt = false;
   bool stats = false;
+  std::string jobs;
+  std::string out;
+  std::int64_t slots = 0;
   WeightsArguments weights;
 };
 
@@ -231,7 +237,52 @@ int run_rank(const Options& options, comm::World& world, const train::TrainConfi
   return code;
 }
 
+// All requests of a file, by one generator.
+int run_jobs(const Options& options, const RankArguments& ranks) {
+  if (options.out.empty()) {
+    throw user_error("--jobs={}: say with --out=FILE where the answers go", options.jobs);
+  }
+  if (options.chat || !options.prompt.empty() || !options.prompt_file.empty()) {
+    throw user_error("--jobs takes each prompt from its file; leave out --prompt and --chat");
+  }
+  if (!ranks.device.empty() && ranks.device != "cpu") {
+    throw user_error("--jobs runs on a CPU so far; leave out --device={}", ranks.device);
+  }
+  const model_dir::HeldModel model = model_dir::hold_model(options.model, options.base);
+  const auto generator = open_generator({.path = model.path,
+                                         .slots = options.slots,
+                                         .weights = take_weights(options.weights),
+                                         .threads = ranks.threads});
+  const serve::api::ServedModel served = served_model(
+      {options.model, "", options.chat_template, options.weights.weights}, model.path, *generator);
+  const train::InterruptGuard interrupt;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t slots = options.slots == 0 ? 8 : options.slots;
+  const serve::api::JobsDone done =
+      serve::api::run_jobs({.requests = options.jobs,
+                            .answers = options.out,
+                            .seed = options.sampling.seed,
+                            .at_once = 2 * slots},
+                           served, [&] { return interrupt.signal() != 0; });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const serve::GeneratorStats stats = generator->stats();
+  log::info("{}{}{}, {} in {:.2f} s, {:.1f} tok/s", counted(done.answered, "answer"),
+            done.failed > 0 ? fmt::format(" and {}", counted(done.failed, "error")) : "",
+            done.there > 0 ? fmt::format(" behind {} that were there", done.there) : "",
+            counted(stats.new_tokens, "token"), seconds.count(),
+            static_cast<double>(stats.new_tokens) / seconds.count());
+  if (interrupt.signal() != 0) {
+    log::info("stopped; the same command goes on");
+    return 128 + interrupt.signal();
+  }
+  return done.failed > 0 ? 1 : 0;
+}
+
 int run(Options options, const RankArguments& ranks, const Invocation& invocation) {
+  if (!options.jobs.empty()) return run_jobs(options, ranks);
+  if (!options.chat_template.empty() && !options.chat) {
+    throw user_error("--chat-template requires --chat or --jobs");
+  }
   if (options.greedy) options.sampling.temperature = 0;
   options.sampling.validate();
   return run_on_ranks("generate", ranks, invocation,
@@ -274,10 +325,19 @@ Action add(ArgumentParser& parser) {
   const Argument chat = parser.add_flag(
       "--chat", options->chat, "the prompt is a message; answer it, in the model's chat template");
   parser.add_option("--system", options->system, "chat: the system message").needs(chat);
+  parser.add_option("--chat-template", options->chat_template,
+                    "chat, jobs: a Jinja file instead of the model's own template");
+  const Argument jobs = parser.add_option(
+      "--jobs", options->jobs,
+      "file of requests, one JSON object a line: the body of a request to `atoll serve`; each says "
+      "its own temperature, max_tokens and so on");
   parser
-      .add_option("--chat-template", options->chat_template,
-                  "chat: a Jinja file instead of the model's own template")
-      .needs(chat);
+      .add_option("--out", options->out,
+                  "jobs: file for the answers, a line for each; what is there already is kept")
+      .needs(jobs);
+  parser.add_option("--slots", options->slots, "jobs: answers at the same time; 0: 8")
+      .range(0, 4096)
+      .needs(jobs);
   parser.add_flag("--greedy", options->greedy, "always the most likely token");
   parser.add_flag("--no-prompt", options->no_prompt, "print only what is new");
   parser.add_flag("--stats", options->stats,

@@ -2,11 +2,13 @@
 #include <poll.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,15 +17,13 @@
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/models/open_generator.h"
+#include "atoll/cli/models/served_model.h"
 #include "atoll/cli/models/weights.h"
 #include "atoll/http/access.h"
 #include "atoll/http/tls.h"
 #include "atoll/launch/process_group.h"
-#include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/held_model.h"
-#include "atoll/model_dir/model_source.h"
 #include "atoll/serve/api/service.h"
-#include "atoll/serve/grammar/constraint.h"
 #include "atoll/serve/page_assets.h"
 #include "atoll/wire/secret_file.h"
 
@@ -55,13 +55,14 @@ struct Options {
   std::int64_t cache_mib = 0;
   int threads = 0;
   std::int64_t drain_seconds = 30;
+  std::int64_t follow_seconds = 0;
   WeightsArguments weights;
 };
 
 // A model with all that its answers need.
 struct OpenModel {
   model_dir::HeldModel held;
-  std::unique_ptr<serve::Generator> generator;
+  std::unique_ptr<serve::BatchGenerator> generator;
   api::ServedModel served;
 };
 
@@ -89,60 +90,80 @@ api::ServiceOptions service_options(const Options& options) {
   return service;
 }
 
-std::string name_of(const Options& options) {
-  if (!options.model_name.empty()) return options.model_name;
-  const fs::path path = fs::path(options.model).lexically_normal();
-  const fs::path last = path.has_filename() ? path.filename() : path.parent_path().filename();
-  return last.empty() || last == "." || last == ".." ? "model" : last.string();
+GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path) {
+  return {.path = path,
+          .max_context = options.max_context,
+          .slots = options.slots,
+          .step_tokens = options.step_tokens,
+          .weights = take_weights(options.weights),
+          .max_queue = options.max_queue,
+          .max_queue_tokens = options.max_queue_tokens,
+          .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
+          .threads = options.threads};
 }
 
-// A model may have none; then chats are refused. One that a person named must be there.
-std::optional<ChatTemplate> chat_of(const Options& options, const fs::path& directory,
-                                    const Tokenizer& tokenizer) {
-  try {
-    return model_dir::find_chat_template(options.chat_template, directory, tokenizer);
-  } catch (const Error& error) {
-    if (!options.chat_template.empty() || error.kind() != ErrorKind::kUser) throw;
-    log::warning("no chats, texts alone: {}", error.what());
-    return std::nullopt;
-  }
-}
-
-api::ServedModel served_model(const Options& options, const model_dir::ModelPath& path,
-                              serve::Generator& generator) {
-  api::ServedModel served{.name = name_of(options),
-                          .generator = &generator,
-                          .tokenizer = model_dir::load_tokenizer(path)};
-  served.chat = chat_of(options, path, served.tokenizer);
-  served.stop_tokens = model_dir::stop_tokens(path, served.tokenizer);
-  if (served.chat) {
-    const auto end = model_dir::end_of_turn(*served.chat, served.tokenizer).token;
-    if (end) served.chat_stop_tokens.push_back(*end);
-  }
-  const auto grammars = std::make_shared<serve::GrammarCache>(served.tokenizer);
-  served.make_constraint = [grammars](const serve::FormatRequest& format,
-                                      std::span<const std::int32_t> end_tokens) {
-    return serve::make_constraint(format, *grammars, end_tokens);
-  };
-  served.fingerprint = fmt::format("atoll-{}-{}", ATOLL_VERSION, options.weights.weights);
-  return served;
+// Of a run, which of its checkpoints it is.
+std::string version_of(const Options& options, const model_dir::ModelPath& path) {
+  const bool is_itself = fs::weakly_canonical(options.model) == fs::weakly_canonical(path);
+  return is_itself ? "" : path.directory().filename().string();
 }
 
 OpenModel open_model(const Options& options) {
   model_dir::HeldModel held = model_dir::hold_model(options.model, options.base);
-  std::unique_ptr<serve::Generator> generator =
-      open_generator({.path = held.path,
-                      .max_context = options.max_context,
-                      .slots = options.slots,
-                      .step_tokens = options.step_tokens,
-                      .weights = take_weights(options.weights),
-                      .max_queue = options.max_queue,
-                      .max_queue_tokens = options.max_queue_tokens,
-                      .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
-                      .threads = options.threads});
-  api::ServedModel served = served_model(options, held.path, *generator);
+  auto generator = open_generator(needs_of(options, held.path), version_of(options, held.path));
+  api::ServedModel served = served_model(
+      {options.model, options.model_name, options.chat_template, options.weights.weights},
+      held.path, *generator);
   return {std::move(held), std::move(generator), std::move(served)};
 }
+
+// Looks for newer checkpoints of a run, and has the generator serve them.
+class Follower {
+ public:
+  // `model` must outlive this.
+  Follower(const Options& options, OpenModel& model) : options_(options), model_(model) {
+    if (options.follow_seconds > 0) thread_ = std::thread([this] { run(); });
+  }
+  ~Follower() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    const auto pause = std::chrono::seconds(options_.follow_seconds);
+    while (!changed_.wait_for(lock, pause, [this] { return ends_; })) {
+      try {
+        look();
+      } catch (const std::exception& error) {
+        log::warning("--follow: {}; what is served stays", error.what());
+      }
+    }
+  }
+
+  void look() {
+    model_dir::HeldModel newest = model_dir::hold_model(options_.model, options_.base);
+    if (newest.path.directory() == model_.held.path.directory()) return;
+    const std::string version = version_of(options_, newest.path);
+    if (!replace_model(needs_of(options_, newest.path), version, *model_.generator)) return;
+    log::info("serving {} from now on", version);
+    model_.held = std::move(newest);
+  }
+
+  const Options& options_;
+  OpenModel& model_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ends_ = false;
+  std::thread thread_;
+};
 
 constexpr std::chrono::milliseconds kTick{50};
 
@@ -186,7 +207,10 @@ int run(const Options& options) {
   service.serve(std::move(model->served));
   fmt::print("serving {} at {}\n", name, service.url());
   std::fflush(stdout);
-  while (next_signal(signals) == 0) {
+  {
+    const Follower follower(options, *model);
+    while (next_signal(signals) == 0) {
+    }
   }
   drain(service, signals, std::chrono::seconds(options.drain_seconds));
   return 0;
@@ -251,6 +275,12 @@ Action add(ArgumentParser& parser) {
   add_access(parser, *options);
   add_engine(parser, *options);
   constexpr std::int64_t kMostSeconds = 86400;
+  parser
+      .add_option("--follow", options->follow_seconds,
+                  "Seconds between looks for a newer checkpoint of the run, which then answers new "
+                  "requests; 0: never")
+      .range(std::int64_t{0}, kMostSeconds)
+      .show_default();
   parser
       .add_option("--drain", options->drain_seconds,
                   "Seconds that requests have to end in after SIGTERM or Ctrl-C")

@@ -49,14 +49,14 @@ serve::StepRoom room_for(const GeneratorNeeds& needs, const nn::ModelConfig& con
 }
 
 std::unique_ptr<serve::StepModel> open_model(const GeneratorNeeds& needs,
-                                             const nn::ModelConfig& config) {
+                                             const nn::ModelConfig& config,
+                                             const serve::StepRoom& room) {
   std::unique_ptr<Device> device = open_device({.threads = needs.threads});
   const double bytes_per_weight = needs.weights == serve::Weights::kF32 ? 4 : 1;
   model_dir::check_weights(needs.path, config, *device, bytes_per_weight, 1);
   std::unique_ptr<serve::StepModel> model;
   model_dir::take_memory(needs.path, config, [&] {
-    model = std::make_unique<serve::StepModel>(std::move(device), config, needs.weights,
-                                               room_for(needs, config));
+    model = std::make_unique<serve::StepModel>(std::move(device), config, needs.weights, room);
   });
   if (needs.weights == serve::Weights::kF32) {
     model_dir::load_parameters(needs.path, model->model(), model->store(), model->threads());
@@ -68,7 +68,8 @@ std::unique_ptr<serve::StepModel> open_model(const GeneratorNeeds& needs,
 
 }  // namespace
 
-std::unique_ptr<serve::Generator> open_generator(const GeneratorNeeds& needs) {
+std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& needs,
+                                                      const std::string& version) {
   const nn::ModelConfig config = model_dir::read_model_config(needs.path);
   const Tokenizer tokenizer = model_dir::load_tokenizer(needs.path);
   if (tokenizer.vocab_size() > config.vocab_size) {
@@ -76,11 +77,22 @@ std::unique_ptr<serve::Generator> open_generator(const GeneratorNeeds& needs) {
                      tokenizer.vocab_size(), config.vocab_size);
   }
   return std::make_unique<serve::BatchGenerator>(
-      open_model(needs, config),
+      open_model(needs, config, room_for(needs, config)),
       serve::BatchOptions{.slots = or_default(needs.slots, kSlots),
                           .max_waiting = or_default(needs.max_queue, kMaxQueue),
                           .max_waiting_tokens = or_default(needs.max_queue_tokens, kMaxQueueTokens),
+                          .version = version,
                           .vocab_size = tokenizer.vocab_size()});
+}
+
+bool replace_model(const GeneratorNeeds& needs, const std::string& version,
+                   serve::BatchGenerator& generator) {
+  const nn::ModelConfig config = model_dir::read_model_config(needs.path);
+  if (config.max_positions < generator.room().max_positions) {
+    throw user_error("{}: the model has {}, and is served with {}", needs.path.string(),
+                     counted(config.max_positions, "position"), generator.room().max_positions);
+  }
+  return generator.replace_model(open_model(needs, config, generator.room()), version);
 }
 
 }  // namespace atl::cli

@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "atoll/model_dir/model_path.h"
-#include "atoll/serve/batch/generator.h"
+#include "atoll/serve/batch/batch_generator.h"
 #include "atoll/serve/rounded_store.h"
 
 namespace atl::cli {
@@ -24,7 +25,15 @@ struct GeneratorNeeds {
 };
 
 /// A generator with the weights of a model directory. Throws Error(kUser) for a model directory
-/// that is none, and MemoryError where the model and the cache do not fit.
-std::unique_ptr<serve::Generator> open_generator(const GeneratorNeeds& needs);
+/// that is none, and MemoryError where the model and the cache do not fit. `version`: see
+/// serve::Generator.
+std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& needs,
+                                                      const std::string& version = {});
+
+/// Has a generator that open_generator() has made serve the weights of needs.path from now on.
+/// False: the model before it still waits to be used. Throws as open_generator, and Error(kUser)
+/// for a model of another shape.
+bool replace_model(const GeneratorNeeds& needs, const std::string& version,
+                   serve::BatchGenerator& generator);
 
 }  // namespace atl::cli

@@ -18,6 +18,12 @@ using Tokens = std::vector<std::int32_t>;
 
 constexpr std::int64_t kDefaultNewTokens = 16;  // of a completion, as OpenAI has it
 
+std::string fingerprint_of(const ServedModel& model) {
+  const std::string version = model.generator->version();
+  if (version.empty() || model.fingerprint.empty()) return model.fingerprint;
+  return model.fingerprint + "-" + version;
+}
+
 AnswerHead head_of(const Parameters& request, const ServedModel& model, bool is_chat) {
   return {.is_chat = is_chat,
           .streams = request.streams,
@@ -27,7 +33,7 @@ AnswerHead head_of(const Parameters& request, const ServedModel& model, bool is_
           .id = (is_chat ? "chatcmpl-" : "cmpl-") + http::new_token(),
           .model = request.model.empty() ? model.name : request.model,
           .created_s = static_cast<std::int64_t>(std::time(nullptr)),
-          .fingerprint = model.fingerprint,
+          .fingerprint = fingerprint_of(model),
           .more = {}};
 }
 
@@ -104,22 +110,21 @@ std::int64_t room_for(std::int64_t prompt, std::optional<std::int64_t> asked, st
 // All that is the same in the sequences of a request.
 struct Plan {
   const Parameters& request;
-  Serving& serving;
+  const ServedModel& model;
   bool is_chat = false;
   bool echoes = false;
   std::vector<std::string> tool_names;
   bool has_one_call = false;
   std::optional<std::int64_t> new_tokens;
   std::vector<Tokens> prompts;
-  Asker asker;
 
   const char* prompt_name() const { return is_chat ? "messages" : "prompt"; }
 };
 
 GenerationRequest sequence_of(const Plan& plan, const Tokens& prompt, std::int64_t number,
-                              std::uint64_t seed) {
+                              std::uint64_t seed, const std::string& asker) {
   const Parameters& request = plan.request;
-  const ServedModel& model = plan.serving.model;
+  const ServedModel& model = plan.model;
   GenerationRequest made;
   made.prompt = prompt;
   made.max_new_tokens = room_for(std::ssize(prompt), plan.new_tokens, model.generator->max_tokens(),
@@ -131,10 +136,32 @@ GenerationRequest sequence_of(const Plan& plan, const Tokens& prompt, std::int64
   made.stop_tokens = stop_tokens_of(request, model, plan.is_chat);
   made.top_logprobs = request.top_logprobs;
   made.prompt_logprobs = plan.echoes && request.top_logprobs >= 0;
-  made.cache_key = plan.asker.key + "\n" + request.cache_salt;
+  made.cache_key = asker + "\n" + request.cache_salt;
   made.constraint = constraint_of(request, model, made.stop_tokens);
   if (request.model != model.name) made.adapter = request.model;
   return made;
+}
+
+Plan plan_of(const CompletionRequest& request, const ServedModel& model) {
+  Plan plan{.request = request,
+            .model = model,
+            .echoes = request.echoes,
+            .new_tokens = request.max_tokens.value_or(kDefaultNewTokens)};
+  for (const Prompt& prompt : request.prompts) {
+    plan.prompts.push_back(tokens_of_prompt(model, prompt));
+  }
+  return plan;
+}
+
+Plan plan_of(const ChatRequest& request, const ServedModel& model) {
+  Plan plan{.request = request,
+            .model = model,
+            .is_chat = true,
+            .tool_names = request.tool_names,
+            .has_one_call = request.has_one_call,
+            .new_tokens = request.max_tokens};
+  plan.prompts.push_back(chat_tokens(model, request.messages, request.variables));
+  return plan;
 }
 
 ChoiceOptions choice_of(const Plan& plan, std::size_t prompt, std::int64_t number) {
@@ -154,14 +181,15 @@ struct Sequence {
   std::shared_ptr<Choice> choice;
 };
 
-std::vector<Sequence> sequences_of(const Plan& plan, const std::shared_ptr<Answer>& answer) {
+std::vector<Sequence> sequences_of(const Plan& plan, Serving& serving, const Asker& asker,
+                                   const std::shared_ptr<Answer>& answer) {
   const std::uint64_t seed = plan.request.has_seed ? plan.request.sampling.seed : random_seed();
   std::vector<Sequence> made;
   for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
     for (std::int64_t number = 0; number < plan.request.num_choices; ++number) {
-      GenerationRequest request = sequence_of(plan, plan.prompts[i], number, seed);
-      auto choice = std::make_shared<Choice>(choice_of(plan, i, number), answer, plan.serving,
-                                             plan.asker.came);
+      GenerationRequest request = sequence_of(plan, plan.prompts[i], number, seed, asker.key);
+      auto choice =
+          std::make_shared<Choice>(choice_of(plan, i, number), answer, serving, asker.came);
       choice->open();
       made.push_back({std::move(request), std::move(choice)});
     }
@@ -201,8 +229,8 @@ void submit_all(std::vector<Sequence> sequences, Serving& serving, Answer& answe
   }
 }
 
-std::shared_ptr<Answer> run(Plan plan) {
-  const ServedModel& model = plan.serving.model;
+std::shared_ptr<Answer> run(const Plan& plan, Serving& serving, const Asker& asker) {
+  const ServedModel& model = plan.model;
   check_model(model, plan.request.model);
   check_tokens(plan.request, *model.generator);
   AnswerHead head = head_of(plan.request, model, plan.is_chat);
@@ -213,11 +241,22 @@ std::shared_ptr<Answer> run(Plan plan) {
       plan.prompts.size() * static_cast<std::size_t>(plan.request.num_choices);
   // Shared: by its choices, and by what the server calls when the client goes.
   auto answer =
-      std::make_shared<Answer>(std::move(head), num_choices, plan.asker.reply, *model.generator);
-  std::vector<Sequence> sequences = sequences_of(plan, answer);
-  plan.asker.reply.on_gone([answer] { answer->cancel(); });
-  submit_all(std::move(sequences), plan.serving, *answer);
+      std::make_shared<Answer>(std::move(head), num_choices, asker.reply, *model.generator);
+  std::vector<Sequence> sequences = sequences_of(plan, serving, asker, answer);
+  asker.reply.on_gone([answer] { answer->cancel(); });
+  submit_all(std::move(sequences), serving, *answer);
   return answer;
+}
+
+GenerationRequest only_sequence_of(const Plan& plan, std::uint64_t seed) {
+  check_model(plan.model, plan.request.model);
+  check_tokens(plan.request, *plan.model.generator);
+  if (plan.request.num_choices != 1) throw field_error("n", "n must be 1 here");
+  if (plan.prompts.size() != 1) throw field_error("prompt", "there must be one prompt here");
+  if (plan.echoes) throw field_error("echo", "echo is not done here");
+  const bool has_seed = plan.request.has_seed;
+  return sequence_of(plan, plan.prompts.front(), 0, has_seed ? plan.request.sampling.seed : seed,
+                     "");
 }
 
 }  // namespace
@@ -278,28 +317,23 @@ std::vector<std::int32_t> chat_tokens(const ServedModel& model,
   }
 }
 
-std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serving, Asker asker) {
-  Plan plan{.request = request,
-            .serving = serving,
-            .echoes = request.echoes,
-            .new_tokens = request.max_tokens.value_or(kDefaultNewTokens),
-            .asker = std::move(asker)};
-  for (const Prompt& prompt : request.prompts) {
-    plan.prompts.push_back(tokens_of_prompt(serving.model, prompt));
-  }
-  return run(std::move(plan));
+std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serving,
+                                 const Asker& asker) {
+  return run(plan_of(request, serving.model), serving, asker);
 }
 
-std::shared_ptr<Answer> generate(const ChatRequest& request, Serving& serving, Asker asker) {
-  Plan plan{.request = request,
-            .serving = serving,
-            .is_chat = true,
-            .tool_names = request.tool_names,
-            .has_one_call = request.has_one_call,
-            .new_tokens = request.max_tokens,
-            .asker = std::move(asker)};
-  plan.prompts.push_back(chat_tokens(serving.model, request.messages, request.variables));
-  return run(std::move(plan));
+std::shared_ptr<Answer> generate(const ChatRequest& request, Serving& serving, const Asker& asker) {
+  return run(plan_of(request, serving.model), serving, asker);
+}
+
+GenerationRequest only_sequence(const CompletionRequest& request, const ServedModel& model,
+                                std::uint64_t seed) {
+  return only_sequence_of(plan_of(request, model), seed);
+}
+
+GenerationRequest only_sequence(const ChatRequest& request, const ServedModel& model,
+                                std::uint64_t seed) {
+  return only_sequence_of(plan_of(request, model), seed);
 }
 
 }  // namespace atl::serve::api

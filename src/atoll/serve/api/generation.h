@@ -24,8 +24,17 @@ struct Asker {
 /// Hands the sequences of a request to the generator, whose answers go to the asker's reply; so
 /// does a refusal of the generator's queue, as status 429. Returns the answer, which is under way.
 /// Throws ApiError for a request that cannot be served, and then has answered nothing.
-std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serving, Asker asker);
-std::shared_ptr<Answer> generate(const ChatRequest& request, Serving& serving, Asker asker);
+std::shared_ptr<Answer> generate(const CompletionRequest& request, Serving& serving,
+                                 const Asker& asker);
+std::shared_ptr<Answer> generate(const ChatRequest& request, Serving& serving, const Asker& asker);
+
+/// The one sequence of a request that is answered as a whole, by whoever asks for it; `seed`: of
+/// one that has none itself. Throws ApiError for a request that cannot be served, or that has
+/// several sequences.
+GenerationRequest only_sequence(const CompletionRequest& request, const ServedModel& model,
+                                std::uint64_t seed);
+GenerationRequest only_sequence(const ChatRequest& request, const ServedModel& model,
+                                std::uint64_t seed);
 
 /// The tokens of a prompt. Throws ApiError naming the field `name` where it has none, or one that
 /// the model does not have.

@@ -85,7 +85,7 @@ std::optional<std::uint64_t> BatchGenerator::submit(GenerationRequest request,
   return number;
 }
 
-void BatchGenerator::replace_model(std::unique_ptr<StepModel> model, std::string version) {
+bool BatchGenerator::replace_model(std::unique_ptr<StepModel> model, std::string version) {
   const StepRoom& room = model->room();
   const StepRoom& old = room_;
   if (model->model().config.vocab_size != all_tokens_ || room.max_positions != old.max_positions ||
@@ -94,23 +94,32 @@ void BatchGenerator::replace_model(std::unique_ptr<StepModel> model, std::string
   }
   {
     const std::lock_guard lock(mutex_);
+    if (next_model_ != nullptr) return false;
     next_model_ = std::move(model);
     next_version_ = std::move(version);
+    last_of_old_ = next_number_ - 1;
   }
   changed_.notify_all();
+  return true;
 }
 
-bool BatchGenerator::is_changing_model() {
+std::uint64_t BatchGenerator::change_model() {
+  constexpr std::uint64_t kAny = ~std::uint64_t{0};
   std::unique_ptr<StepModel> old;  // goes behind the lock
   const std::lock_guard lock(mutex_);
-  if (next_model_ == nullptr) return false;
-  const auto has_begun = [](const SequencePtr& sequence) { return sequence->was_admitted; };
-  if (!running_.empty() || std::ranges::any_of(waiting_, has_begun)) return true;
+  if (next_model_ == nullptr) return kAny;
+  const auto is_old = [this](const SequencePtr& sequence) {
+    return sequence->number <= last_of_old_;
+  };
+  if (std::ranges::any_of(running_, is_old) || std::ranges::any_of(waiting_, is_old) ||
+      std::ranges::any_of(submitted_, is_old)) {
+    return last_of_old_;
+  }
   old = std::exchange(model_, std::move(next_model_));
   version_ = next_version_;
   pool_ = BlockPool(room_.num_blocks, StepModel::kBlockSize);
   count_blocks();
-  return false;
+  return kAny;
 }
 
 void BatchGenerator::cancel(std::uint64_t number) {
@@ -120,6 +129,11 @@ void BatchGenerator::cancel(std::uint64_t number) {
     cancelled_.insert(number);
   }
   changed_.notify_all();
+}
+
+std::string BatchGenerator::version() const {
+  const std::lock_guard lock(mutex_);
+  return next_model_ != nullptr ? next_version_ : version_;
 }
 
 GeneratorStats BatchGenerator::stats() const {
@@ -174,10 +188,10 @@ void BatchGenerator::end_cancelled() {
 }
 
 void BatchGenerator::admit() {
-  const bool only_begun = is_changing_model();
+  const std::uint64_t last = change_model();
   while (!waiting_.empty() && std::ssize(running_) < options_.slots) {
     Sequence& sequence = *waiting_.front();
-    if (only_begun && !sequence.was_admitted) return;
+    if (sequence.number > last) return;
     const std::string& key = sequence.request.cache_key;
     BlockPool::Prefix prefix;
     // The last token goes through the model in any case, for what follows it.

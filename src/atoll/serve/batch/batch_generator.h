@@ -45,18 +45,21 @@ class BatchGenerator final : public Generator {
   BatchGenerator(const BatchGenerator&) = delete;
   BatchGenerator& operator=(const BatchGenerator&) = delete;
 
-  /// From now on requests that have not begun are served by `model`, of the same shape and room,
-  /// once those that have begun are done: an answer comes from one model. Waits for nothing; of
-  /// several that wait to be used the last one is. Throws Error(kUser) for another shape.
-  void replace_model(std::unique_ptr<StepModel> model, std::string version);
+  /// Requests that are submitted from now on are served by `model`, of the same shape and room,
+  /// once those before them are done: an answer comes from one model. Waits for nothing. False: the
+  /// model before it still waits so, and this one is not taken. Throws Error(kUser) for another
+  /// shape.
+  bool replace_model(std::unique_ptr<StepModel> model, std::string version);
 
   std::optional<std::uint64_t> submit(GenerationRequest request,
                                       std::shared_ptr<GenerationListener> listener) override;
   void cancel(std::uint64_t number) override;
+  std::string version() const override;
   GeneratorStats stats() const override;
   std::int64_t max_tokens() const override { return max_tokens_; }
   std::int64_t vocab_size() const override { return options_.vocab_size; }
   /// Bytes of weights that a step reads, however many requests it serves.
+  const StepRoom& room() const { return room_; }
   std::size_t bytes_per_step() const { return model_->bytes_per_step(); }
 
  private:
@@ -76,8 +79,9 @@ class BatchGenerator final : public Generator {
   void run();
   // False: this ends.
   bool wait_for_work();
-  // Whether a new model waits for the end of what has begun; takes it where all of that is done.
-  bool is_changing_model();
+  // Takes the model that waits where all requests before it are done. Returns the last request that
+  // may begin.
+  std::uint64_t change_model();
   void end_cancelled();
   void admit();
   // Blocks for what each sequence takes through the next step; some may lose theirs meanwhile.
@@ -123,6 +127,7 @@ class BatchGenerator final : public Generator {
   GeneratorStats stats_;
   std::unique_ptr<StepModel> next_model_;
   std::string next_version_;
+  std::uint64_t last_of_old_ = 0;  // requests up to it are the old model's
   bool ends_ = false;
   std::thread thread_;
 };

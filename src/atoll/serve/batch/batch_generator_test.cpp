@@ -379,8 +379,14 @@ TEST(BatchGenerator, ANewModelServesWhatBeginsAfterIt) {
   const auto begun = std::make_shared<Collector>();
   generator.submit(request(), begun);
   begun->wait_for_tokens(3);
-  generator.replace_model(other_model(), "two");
+  const auto in_queue = std::make_shared<Collector>();
+  generator.submit(request(), in_queue);
+  EXPECT_EQ(generator.version(), "one");
+  EXPECT_TRUE(generator.replace_model(other_model(), "two"));
+  EXPECT_EQ(generator.version(), "two");
+  EXPECT_FALSE(generator.replace_model(other_model(), "three")) << "two still waits";
   const Answer late = alone(generator, request());
+  EXPECT_EQ(answer_of(*in_queue).result.version, "one");
   const Answer early = answer_of(*begun);
   EXPECT_TRUE(same(early.tokens, of_first.tokens));
   EXPECT_EQ(early.result.version, "one");

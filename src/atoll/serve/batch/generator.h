@@ -46,6 +46,9 @@ class Generator {
   /// Ends a request, wherever it is; on_end() follows with kCancelled unless it has ended already.
   virtual void cancel(std::uint64_t number) = 0;
 
+  /// What is the model's that serves requests submitted now: "step-00000060"; empty: it is always
+  /// the same.
+  virtual std::string version() const { return {}; }
   virtual GeneratorStats stats() const = 0;
   /// Tokens of prompt and answer together that one request may have.
   virtual std::int64_t max_tokens() const = 0;
