@@ -36,6 +36,8 @@ std::vector<std::string> required_names(const Json& schema, const std::string& p
   if (!schema.contains("required") || schema["required"].is_boolean()) return names;  // draft 3
   const std::string here = child_pointer(pointer, "required");
   if (!schema["required"].is_array()) refuse_schema(here, "not a list of names");
+  constexpr std::size_t kMost = 4000;
+  if (schema["required"].size() > kMost) refuse_schema(here, "more than 4000 names");
   for (const Json& name : schema["required"]) {
     if (!name.is_string()) refuse_schema(here, "not a list of names");
     names.push_back(name.get<std::string>());
