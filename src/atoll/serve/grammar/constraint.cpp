@@ -18,7 +18,7 @@ namespace atl::serve {
 namespace {
 
 // Of a request's text: larger ones would keep other requests waiting.
-constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxTextBytes = std::size_t{512} << 10;
 
 grammar::Grammar choice_grammar(const std::string& text) {
   constexpr std::size_t kMaxChoices = 10000;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "atoll/base/error.h"
 #include "atoll/serve/grammar/lowering.h"
 #include "atoll/text/utf8.h"
 
@@ -64,15 +65,14 @@ std::string json_escaped(std::string_view content) {
 }
 
 std::optional<Node> JsonValues::find_rule(std::string_view name) const {
-  const auto found = std::find_if(rules_.begin(), rules_.end(),
-                                  [&](const Rule& rule) { return rule.name == name; });
+  const auto found = rules_.find(name);
   if (found == rules_.end()) return std::nullopt;
-  return found->node;
+  return found->second;
 }
 
 Node JsonValues::begin_rule(std::string name) {
   const Node node = builder_.declare(name);
-  rules_.push_back({std::move(name), node});
+  rules_.emplace(std::move(name), node);
   return node;
 }
 
@@ -148,6 +148,11 @@ Node JsonValues::character_of(const CharacterSet& set) {
 Node JsonValues::string_but(const std::vector<std::string>& names) {
   NameTree root;
   for (const std::string& name : names) {
+    constexpr std::size_t kMaxNameBytes = 1000;
+    if (name.size() > kMaxNameBytes) {
+      throw user_error("{}: the name of a property of {} bytes; {} are the most", builder_.origin(),
+                       name.size(), kMaxNameBytes);
+    }
     NameTree* at = &root;
     for (const char32_t character : code_points(name, builder_.origin())) {
       at = &at->next[character];

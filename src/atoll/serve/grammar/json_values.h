@@ -3,6 +3,8 @@
 // The parts that texts of JSON have in common, as nodes of a grammar.
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -52,16 +54,12 @@ class JsonValues {
  private:
   Node with_space(std::string_view mark);
   Node unescaped(const CharacterSet& set);
-  // Rules that are made when they are first asked for.
-  struct Rule {
-    std::string name;
-    Node node;
-  };
+  // Rules are made when they are first asked for.
   std::optional<Node> find_rule(std::string_view name) const;
   Node begin_rule(std::string name);
 
   GrammarBuilder& builder_;
-  std::vector<Rule> rules_;
+  std::map<std::string, Node, std::less<>> rules_;
   std::vector<std::pair<CharacterSet, Node>> escapes_;  // of sets of characters that need them
 };
 

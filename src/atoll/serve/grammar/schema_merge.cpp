@@ -207,7 +207,7 @@ Json SchemaDocument::merged(const Json& a, const Json& b, const std::string& poi
 bool SchemaDocument::are_disjoint(const Json& a, const Json& b, const std::string& pointer,
                                   int depth) const {
   if (depth > kMaxDepth) return false;
-  charge(2 + (a.is_structured() ? static_cast<std::int64_t>(a.size()) : 0), pointer);
+  charge(num_values(a) + num_values(b), pointer);
   const Json first = flattened(a, pointer), second = flattened(b, pointer);
   if (first == false || second == false) return true;
   if (!first.is_object() || !second.is_object()) return false;

@@ -36,6 +36,8 @@ std::vector<std::string> required_names(const Json& schema, const std::string& p
   if (!schema.contains("required") || schema["required"].is_boolean()) return names;  // draft 3
   const std::string here = child_pointer(pointer, "required");
   if (!schema["required"].is_array()) refuse_schema(here, "not a list of names");
+  constexpr std::size_t kMost = 4000;
+  if (schema["required"].size() > kMost) refuse_schema(here, "more than 4000 names");
   for (const Json& name : schema["required"]) {
     if (!name.is_string()) refuse_schema(here, "not a list of names");
     names.push_back(name.get<std::string>());
@@ -54,6 +56,16 @@ Json with_patterns(const std::string& name, const Json& schema, const Json& patt
   return all.size() == 1 ? schema : Json{{"allOf", all}};
 }
 
+// Each name is tried with each pattern.
+void check_patterns(const Json& patterns, std::size_t num_names, const std::string& pointer) {
+  constexpr std::size_t kMost = 200000, kPatternCost = 100;
+  std::size_t cost = 0;
+  for (const auto& [pattern, inner] : patterns.items()) cost += kPatternCost + pattern.size();
+  if (cost * num_names > kMost) {
+    refuse_schema(child_pointer(pointer, "patternProperties"), "too many patterns and names");
+  }
+}
+
 // What is said of properties without a name of their own. No keyword says anything: none are
 // generated beside named ones.
 Json more_properties(const Json& schema) {
@@ -70,6 +82,7 @@ Node SchemaCompiler::object_node(const Json& schema, const std::string& pointer,
   Json properties = keyword_object(schema, "properties", pointer);
   const Json patterns = keyword_object(schema, "patternProperties", pointer);
   const std::vector<std::string> required = required_names(schema, pointer);
+  check_patterns(patterns, properties.size() + required.size(), pointer);
   for (const std::string& name : required) {
     if (properties.contains(name)) continue;
     const Json unnamed = with_patterns(name, true, patterns, pointer);
@@ -190,6 +203,10 @@ Node SchemaCompiler::array_node(const Json& schema, const std::string& pointer, 
     later = i == 0 ? builder_.sequence({element, later})
                    : builder_.sequence({values_.comma(), element, later});
     if (i >= least) later = builder_.optional(later);
+    // A rule of its own: a long list does not nest.
+    const Node rule = builder_.declare("items");
+    builder_.define(rule, later);
+    later = rule;
   }
   return builder_.sequence({builder_.literal("["), later, builder_.literal("]")});
 }

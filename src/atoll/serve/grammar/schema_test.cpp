@@ -245,6 +245,13 @@ TEST(Schema, WhatWouldExplodeIsRefused) {
   std::string deep = "true";
   for (int i = 0; i < 100; ++i) deep = R"({"items": )" + deep + "}";
   EXPECT_THAT(refused(deep), HasSubstr("too deep"));
+  const std::string name(5000, 'n');
+  EXPECT_THAT(refused(fmt::format(
+                  R"({{"properties": {{"{}": {{}}}}, "additionalProperties": true}})", name)),
+              HasSubstr("the most"));
+  std::string prefix = R"({"minItems": 30000, "prefixItems": [true)";
+  for (int i = 0; i < 30000; ++i) prefix += ",true";
+  EXPECT_EQ(refused(prefix + "]}"), "");
 }
 
 }  // namespace
