@@ -104,7 +104,7 @@ std::string Answer::usage_json() const {
       sum_.cached_tokens);
 }
 
-void Answer::put(std::string event) {
+void Answer::put(const std::string& event) {
   if (is_over_) return;
   if (!has_started_) {
     early_ += event;

@@ -60,7 +60,7 @@ class Answer {
  private:
   std::string object_json(std::string_view choices, std::string_view more) const;
   std::string usage_json() const;
-  void put(std::string event);
+  void put(const std::string& event);
   void finish();
   void end_stream(const std::string& last);
   void cancel_sequences();
