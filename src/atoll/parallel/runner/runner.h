@@ -86,10 +86,10 @@ class Runner {
   /// pipeline a rank does not wait until later ranks are done: a rank k places earlier may be k
   /// calls ahead.
   double evaluate(Run run, const Batch& batch);
-  /// Forward of `batch.tokens` at the positions from `cache.length` on; the caller then advances
-  /// the cache. Or, of a paged cache, of rows of several sequences, on a CPU only. Returns the head's input, (B, T, C); with tensor parallelism, this rank's rows of
-  /// it. Undefined on a rank of a pipeline that does not have the last stage. Valid until the next
-  /// call.
+  /// Forward of `batch.tokens` at the positions from `cache.length` on, which the caller advances;
+  /// of a paged cache (CPU only) of rows of several sequences. Returns the head's input, (B, T, C),
+  /// valid until the next call; with tensor parallelism, this rank's rows of it; undefined on a
+  /// rank of a pipeline that does not have the last stage.
   Tensor generate(Run run, const Batch& batch, nn::KvCache& cache);
   /// Whether this rank has the last stage, which makes the losses.
   bool has_losses() const { return !stages_.back().sends_output; }

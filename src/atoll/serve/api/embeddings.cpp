@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -118,6 +119,9 @@ class EmbeddingAnswer {
     if (result.finish == Finish::kFailed || result.finish == Finish::kCancelled) {
       return answer(error_response(ApiError(500, result.error)));
     }
+    if (!std::ranges::all_of(result.embedding, [](float x) { return std::isfinite(x); })) {
+      return answer(error_response(ApiError(500, "the model's hidden states are not finite")));
+    }
     prompt_tokens_ += result.prompt_tokens;
     if (request_.normalizes) normalize(result.embedding);
     vectors_[index] = std::move(result.embedding);
@@ -146,9 +150,10 @@ class EmbeddingAnswer {
       data += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":{}}})",
                           i == 0 ? "" : ",", i, text_of(vectors_[i], request_.is_base64));
     }
-    return fmt::format(
-        R"({{"object":"list","data":[{}],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
-        data, json_string(model_), prompt_tokens_, prompt_tokens_);
+    const std::string usage =
+        fmt::format(R"({{"prompt_tokens":{0},"total_tokens":{0}}})", prompt_tokens_);
+    return fmt::format(R"({{"object":"list","data":[{}],"model":{},"usage":{}}})", data,
+                       json_string(model_), usage);
   }
 
   const EmbeddingRequest request_;

@@ -334,7 +334,7 @@ void BatchGenerator::compute(std::vector<Part>& parts) {
   }
   model_->step(
       pieces, [&](std::span<const StepModel::RowLogits> rows) { take_logits(parts, rows); },
-      [&](std::size_t piece, const Tensor& hidden) {
+      [&](std::size_t piece, std::span<const float> hidden) {
         take_hidden(*parts[piece].sequence, hidden);
       });
   {
@@ -373,11 +373,12 @@ void BatchGenerator::take_row(Part& part, const StepModel::RowLogits& row, Choic
 }
 
 // In double and in the order of the tokens, so that pieces make no difference.
-void BatchGenerator::take_hidden(Sequence& sequence, const Tensor& hidden) {
-  const auto width = static_cast<std::size_t>(hidden.dim(1));
-  const std::int64_t rows = std::min(hidden.dim(0), sequence.prompt_length() - sequence.computed);
+void BatchGenerator::take_hidden(Sequence& sequence, std::span<const float> hidden) const {
+  const auto width = static_cast<std::size_t>(model_->model().config.hidden_size);
+  const auto given = static_cast<std::int64_t>(hidden.size() / width);
+  const std::int64_t rows = std::min(given, sequence.prompt_length() - sequence.computed);
   if (sequence.computed == 0) sequence.hidden_sum.assign(width, 0);
-  const float* row = hidden.data<float>();
+  const float* row = hidden.data();
   for (std::int64_t i = 0; i < rows; ++i, row += width) {
     const bool only = sequence.request.pooling == Pooling::kLast;
     for (std::size_t c = 0; c < width; ++c) {

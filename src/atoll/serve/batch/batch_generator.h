@@ -94,7 +94,7 @@ class BatchGenerator final : public Generator {
   void compute(std::vector<Part>& parts);
   void take_logits(std::vector<Part>& parts, std::span<const StepModel::RowLogits> rows);
   void take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const;
-  static void take_hidden(Sequence& sequence, const Tensor& hidden);
+  void take_hidden(Sequence& sequence, std::span<const float> hidden) const;
   void deliver(Part& part);
   void take_tokens(Part& part);
   void name_blocks(Sequence& sequence);

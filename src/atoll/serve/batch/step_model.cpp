@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/parallel/schedule/rank_schedule.h"
+#include "atoll/tensor/host_access.h"
 
 namespace atl::serve {
 
@@ -134,20 +135,20 @@ Tensor StepModel::forward(std::span<const Piece> pieces) {
 
 void StepModel::give_logits(const Tensor& hidden, std::span<const Row> rows,
                             const TakeLogits& take) {
-  const std::int64_t width = hidden.dim(1);
   const std::int64_t count = std::ssize(rows);
   for (std::int64_t i = 0; i < count; ++i) {
-    std::copy_n(hidden.data<float>() + rows[static_cast<std::size_t>(i)].of_step * width, width,
-                gathered_.data<float>() + i * width);
+    const std::int64_t row = rows[static_cast<std::size_t>(i)].of_step;
+    copy_now(hidden.rows(row, row + 1), gathered_.rows(i, i + 1));
   }
   Run run = {.stream = stream_.get(), .scratch = head_scratch_, .row_stable = true};
   const Tensor logits = logits_.rows(0, count);
   head_.compute(run, gathered_.rows(0, count), logits);
   const auto vocab_size = static_cast<std::size_t>(logits.dim(1));
+  const HostRead read(logits);
   std::vector<RowLogits> given;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    given.push_back(
-        {rows[i].piece, rows[i].of_piece, {logits.data<float>() + i * vocab_size, vocab_size}});
+    given.push_back({rows[i].piece, rows[i].of_piece,
+                     read.elements<float>().subspan(i * vocab_size, vocab_size)});
   }
   take(given);
 }
@@ -163,7 +164,10 @@ void StepModel::step(std::span<const Piece> pieces, const TakeLogits& take,
                                  : pieces[p].wanted == Wanted::kLast  ? count - 1
                                                                       : 0;
     for (std::int64_t i = skipped; i < count; ++i) rows.push_back({p, i, first + i});
-    if (pieces[p].wants_hidden) take_hidden(p, hidden.rows(first, first + count));
+    if (pieces[p].wants_hidden) {
+      const HostRead read(hidden.rows(first, first + count));
+      take_hidden(p, read.elements<float>());
+    }
     first += count;
   }
   const std::span<const Row> all(rows);

@@ -69,8 +69,8 @@ class StepModel {
   /// Rows of logits, valid for the call; ascending by piece and row.
   using TakeLogits = std::function<void(std::span<const RowLogits> rows)>;
 
-  /// The head's input for all rows of a piece that wants it: f32 (rows, C), valid for the call.
-  using TakeHidden = std::function<void(std::size_t piece, const Tensor& hidden)>;
+  /// The head's input for all rows of a piece that wants it: (rows, C), valid for the call.
+  using TakeHidden = std::function<void(std::size_t piece, std::span<const float> hidden)>;
 
   /// Takes the pieces, of max_rows together at most, and gives the hidden states that are wanted,
   /// then the logits, some rows at a time.
