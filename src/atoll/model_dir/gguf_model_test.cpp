@@ -79,7 +79,9 @@ class GgufModelTest : public ::testing::Test, public nn::ParamVisitor {
   }
   std::string refusal(std::optional<ckpt::GgmlType> type = {}) {
     try {
-      export_gguf(directory_ / "in", directory_ / "m.gguf", type);
+      GgufExportOptions options;
+      if (type) options.mix = ckpt::gguf_mix_of(*type);
+      export_gguf(directory_ / "in", directory_ / "m.gguf", options);
     } catch (const Error& error) {
       EXPECT_NE(error.kind(), ErrorKind::kInternal);
       return error.what();
@@ -152,7 +154,7 @@ TEST_F(GgufModelTest, WhatIsExportedComesBack) {
   configs.insert(configs.end(), std::begin(kOthers), std::end(kOthers));
   for (const char* config : configs) {
     write_model(config, Dtype::kF16);
-    export_gguf(directory_ / "in", directory_ / "m.gguf", {});
+    export_gguf(directory_ / "in", directory_ / "m.gguf");
     import_gguf(directory_ / "m.gguf", directory_ / "back", Dtype::kF32);
     const ckpt::HfDirectory in(directory_ / "in");
     const ckpt::HfDirectory back(directory_ / "back");

@@ -9,6 +9,7 @@
 #include "atoll/base/files/file.h"
 #include "atoll/base/files/paths.h"
 #include "atoll/base/log.h"
+#include "atoll/ckpt/gguf/k_quants.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/cli/commands.h"
 #include "atoll/model_dir/adapter.h"
@@ -31,6 +32,8 @@ struct Options {
   std::string out;
   std::string format;  // empty: what the name of `out` says
   std::string dtype = "source";
+  std::string gguf;  // empty, or the type of a GGUF file's matrices, which sets format and dtype
+  std::string imatrix;
   std::string shard_size;
   bool merge = false;
 };
@@ -100,6 +103,10 @@ int run_adapter(const Options& options, const model_dir::ModelPath& model) {
   return 0;
 }
 
+bool wants_imatrix(const Options& options) {
+  return !options.imatrix.empty();
+}
+
 int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is_merged) {
   model_dir::HfExportOptions how;
   model_dir::ExportedTokenizer tokenizer;
@@ -108,8 +115,12 @@ int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is
   if (options.dtype == "f32") how.dtype = Dtype::kF32;
   if (options.dtype == "bf16") how.dtype = Dtype::kBf16;
   if (options.dtype == "f16") how.dtype = Dtype::kF16;
-  if (options.dtype == "q8_0") {
-    throw user_error("--dtype q8_0 is a type of GGUF files; give --out a name that ends in .gguf");
+  if (!how.dtype && options.dtype != "source") {
+    throw user_error("--dtype {} is a type of GGUF files; give --out a name that ends in .gguf",
+                     options.dtype);
+  }
+  if (wants_imatrix(options)) {
+    throw user_error("importance matrices are for GGUF files; add --gguf=Q4_K_M");
   }
   if (!options.shard_size.empty()) {
     how.shard_bytes = ckpt::parse_bytes(options.shard_size, "--shard-size");
@@ -123,14 +134,7 @@ int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is
   return 0;
 }
 
-int run_gguf(const Options& options, const fs::path& from) {
-  if (!options.shard_size.empty()) throw user_error("--shard-size is for --format hf only");
-  std::optional<ckpt::GgmlType> type;
-  if (options.dtype == "f32") type = ckpt::GgmlType::kF32;
-  if (options.dtype == "bf16") type = ckpt::GgmlType::kBf16;
-  if (options.dtype == "f16") type = ckpt::GgmlType::kF16;
-  if (options.dtype == "q8_0") type = ckpt::GgmlType::kQ8_0;
-  const model_dir::GgufExport written = model_dir::export_gguf(from, options.out, type);
+void say_result(const Options& options, const model_dir::GgufExport& written) {
   fmt::print("{} is now a GGUF file with the model of {}\n", options.out, options.model);
   if (written.window_cuts_context) {
     fmt::print(
@@ -138,7 +142,38 @@ int run_gguf(const Options& options, const fs::path& from) {
         "and computes the same only that far\n",
         written.context_length);
   }
+  if (written.no_importance > 0) {
+    log::warning("the importance matrix lacks {} matrices; they are written without",
+                 written.no_importance);
+  }
+}
+
+int run_gguf(const Options& options, const fs::path& from) {
+  if (!options.shard_size.empty()) throw user_error("--shard-size is for --format hf only");
+  model_dir::GgufExportOptions how;
+  if (options.dtype != "source") how.mix = ckpt::find_gguf_mix(options.dtype);
+  std::optional<ckpt::Imatrix> imatrix;
+  if (wants_imatrix(options)) {
+    if (!how.mix || !ckpt::is_k_type(how.mix->base)) {
+      throw user_error(
+          "importance matrices are for types with integers to choose, and not for {}; use "
+          "--gguf=Q4_K_M",
+          options.dtype);
+    }
+    how.imatrix = &imatrix.emplace(ckpt::read_imatrix(options.imatrix));
+  }
+  say_result(options, model_dir::export_gguf(from, options.out, how));
   return 0;
+}
+
+// The types of GGUF files as people write them on a command line.
+std::vector<std::string> dtype_words() {
+  std::vector<std::string> words;
+  for (const ckpt::GgufMix& mix : ckpt::gguf_mixes()) {
+    std::string& word = words.emplace_back(mix.name);
+    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return words;
 }
 
 // hf or gguf: as --format says, or the ending of --out.
@@ -171,15 +206,30 @@ Action add(ArgumentParser& parser) {
       .add_option("--format", options->format,
                   "hf or gguf, for llama.cpp; default: gguf when --out ends in .gguf")
       .one_of({"hf", "gguf"});
+  std::vector<std::string> words = dtype_words();
+  parser
+      .add_option("--gguf", options->gguf,
+                  "type of a GGUF file, in any case: the same as --format gguf --dtype TYPE")
+      .one_of(words)
+      .excludes("--format");
+  words.emplace_back("source");
   parser
       .add_option("--dtype", options->dtype,
-                  "f32, bf16, f16, q8_0 (gguf only), or source (default): as the files were that "
-                  "the model came from")
-      .one_of({"f32", "bf16", "f16", "q8_0", "source"});
+                  "f32, bf16, f16, a type of GGUF files, or source (default): as the files were "
+                  "that the model came from")
+      .one_of(words)
+      .excludes("--gguf");
+  parser.add_option("--imatrix", options->imatrix,
+                    "importance matrix of the model, made by llama-imatrix (GGUF or .dat): K types "
+                    "then keep what matters for its text");
   parser.add_option("--shard-size", options->shard_size,
                     "largest file of weights in a directory: 5GB (default), 500MB, 1GiB");
   parser.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
+    if (!options->gguf.empty()) {
+      options->format = "gguf";
+      options->dtype = options->gguf;
+    }
     options->format = choose_format(*options);
     const model_dir::HeldModel model = model_dir::hold_model(options->model, options->base);
     fs::path from = model.path;
@@ -206,7 +256,7 @@ Command export_command() {
           .summary = "Write a model as a Hugging Face directory or a GGUF file.",
           .example =
               "  atoll export runs/kjv-demo --out kjv-5m\n"
-              "  atoll export runs/kjv-demo --out kjv.gguf --dtype q8_0\n"
+              "  atoll export runs/kjv-demo --out kjv.gguf --gguf Q4_K_M\n"
               "  atoll export runs/my-lora --out my-model --merge",
           .stray = "what to make is given with --out",
           .add = add};
