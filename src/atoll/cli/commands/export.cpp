@@ -12,6 +12,7 @@
 #include "atoll/ckpt/gguf/k_quants.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/models/text_imatrix.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/export.h"
 #include "atoll/model_dir/exported_tokenizer.h"
@@ -32,13 +33,17 @@ struct Options {
   std::string out;
   std::string format;  // empty: what the name of `out` says
   std::string dtype = "source";
-  std::string gguf;  // empty, or the type of a GGUF file's matrices, which sets format and dtype
-  std::string imatrix;
+  std::string gguf;     // empty, or the type of a GGUF file's matrices, which sets
+                        // format and dtype
+  std::string imatrix;  // a file
+  std::vector<std::string> imatrix_text;  // or texts to make one from
+  std::int64_t imatrix_windows = 100;
   std::string shard_size;
   bool merge = false;
 };
 
-// The model of an adapter with the adapter merged, as a directory that is gone when this is.
+// The model of an adapter with the adapter merged, as a directory that is gone
+// when this is.
 class Merged {
  public:
   Merged(const model_dir::ModelPath& adapter, const fs::path& out)
@@ -79,7 +84,8 @@ int run_adapter(const Options& options, const model_dir::ModelPath& model) {
   const fs::path& from = model;
   if (options.format != "hf" || options.dtype != "source" || !options.shard_size.empty()) {
     throw user_error(
-        "{} is an adapter: GGUF files, --dtype and --shard-size are for whole models; add --merge "
+        "{} is an adapter: GGUF files, --dtype and --shard-size "
+        "are for whole models; add --merge "
         "to "
         "export it with its base model",
         from.string());
@@ -104,7 +110,7 @@ int run_adapter(const Options& options, const model_dir::ModelPath& model) {
 }
 
 bool wants_imatrix(const Options& options) {
-  return !options.imatrix.empty();
+  return !options.imatrix.empty() || !options.imatrix_text.empty();
 }
 
 int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is_merged) {
@@ -116,8 +122,10 @@ int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is
   if (options.dtype == "bf16") how.dtype = Dtype::kBf16;
   if (options.dtype == "f16") how.dtype = Dtype::kF16;
   if (!how.dtype && options.dtype != "source") {
-    throw user_error("--dtype {} is a type of GGUF files; give --out a name that ends in .gguf",
-                     options.dtype);
+    throw user_error(
+        "--dtype {} is a type of GGUF files; give --out a name "
+        "that ends in .gguf",
+        options.dtype);
   }
   if (wants_imatrix(options)) {
     throw user_error("importance matrices are for GGUF files; add --gguf=Q4_K_M");
@@ -138,7 +146,8 @@ void say_result(const Options& options, const model_dir::GgufExport& written) {
   fmt::print("{} is now a GGUF file with the model of {}\n", options.out, options.model);
   if (written.window_cuts_context) {
     fmt::print(
-        "its context is {} tokens, the model's attention window: llama.cpp attends to everything, "
+        "its context is {} tokens, the model's attention window: "
+        "llama.cpp attends to everything, "
         "and computes the same only that far\n",
         written.context_length);
   }
@@ -156,11 +165,15 @@ int run_gguf(const Options& options, const fs::path& from) {
   if (wants_imatrix(options)) {
     if (!how.mix || !ckpt::is_k_type(how.mix->base)) {
       throw user_error(
-          "importance matrices are for types with integers to choose, and not for {}; use "
+          "importance matrices are for types with integers to "
+          "choose, and not for {}; use "
           "--gguf=Q4_K_M",
           options.dtype);
     }
-    how.imatrix = &imatrix.emplace(ckpt::read_imatrix(options.imatrix));
+    imatrix = options.imatrix.empty()
+                  ? imatrix_of_text(from, options.imatrix_text, options.imatrix_windows)
+                  : ckpt::read_imatrix(options.imatrix);
+    how.imatrix = &*imatrix;
   }
   say_result(options, model_dir::export_gguf(from, options.out, how));
   return 0;
@@ -182,14 +195,17 @@ std::string choose_format(const Options& options) {
   for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const bool is_gguf = ending == ".gguf";
   if (options.format == "hf" && is_gguf) {
-    throw user_error("--format hf makes a directory, and --out {} is called like a GGUF file; {}",
-                     options.out, "leave --format out, or give another name");
+    throw user_error(
+        "--format hf makes a directory, and --out {} is called "
+        "like a GGUF file; {}",
+        options.out, "leave --format out, or give another name");
   }
   const std::string format = !options.format.empty() ? options.format : is_gguf ? "gguf" : "hf";
   for (const char* other : {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".zip", ".tar"}) {
     if (format != "hf" || ending != other) continue;
     throw user_error(
-        "--out {} is called like a file, and a Hugging Face directory is made; give the name of a "
+        "--out {} is called like a file, and a Hugging Face "
+        "directory is made; give the name of a "
         "directory, or of a file that ends in .gguf",
         options.out);
   }
@@ -209,19 +225,34 @@ Action add(ArgumentParser& parser) {
   std::vector<std::string> words = dtype_words();
   parser
       .add_option("--gguf", options->gguf,
-                  "type of a GGUF file, in any case: the same as --format gguf --dtype TYPE")
+                  "type of a GGUF file, in any case: the same as --format gguf "
+                  "--dtype TYPE")
       .one_of(words)
       .excludes("--format");
   words.emplace_back("source");
   parser
       .add_option("--dtype", options->dtype,
-                  "f32, bf16, f16, a type of GGUF files, or source (default): as the files were "
+                  "f32, bf16, f16, a type of GGUF files, or source (default): "
+                  "as the files were "
                   "that the model came from")
       .one_of(words)
       .excludes("--gguf");
   parser.add_option("--imatrix", options->imatrix,
-                    "importance matrix of the model, made by llama-imatrix (GGUF or .dat): K types "
+                    "importance matrix of the model, made by llama-imatrix "
+                    "(GGUF or .dat): K types "
                     "then keep what matters for its text");
+  const Argument text = parser
+                            .add_option("--imatrix-text", options->imatrix_text,
+                                        "texts, or directories of them, to make such a matrix "
+                                        "from by running the "
+                                        "model")
+                            .excludes("--imatrix");
+  parser
+      .add_option("--imatrix-windows", options->imatrix_windows,
+                  "so many windows of 512 tokens of the texts")
+      .range(std::int64_t{1}, std::int64_t{1} << 40)
+      .show_default()
+      .needs(text);
   parser.add_option("--shard-size", options->shard_size,
                     "largest file of weights in a directory: 5GB (default), 500MB, 1GiB");
   parser.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
