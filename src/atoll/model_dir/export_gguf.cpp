@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "atoll/base/error.h"
 #include "atoll/base/files/paths.h"
@@ -64,6 +65,7 @@ class Sources {
           const ckpt::Imatrix* imatrix)
       : directory_(directory), model_(model), mix_(mix), imatrix_(imatrix) {
     for (const std::string& name : directory.tensor_names()) add(name);
+    for (auto& [name, matrices] : experts_) add_stack(name, std::move(matrices));
     if (!model.rope_factors.empty()) add_rope_factors();
     settle_types();
   }
@@ -88,7 +90,27 @@ class Sources {
     }
     ckpt::FloatRows rows = to_gguf_order(rows_of(file, name), found->order, model_.shape.head_dim);
     rows.name = found->gguf;
-    sources_.push_back({std::move(rows), ckpt::GgmlType::kF32});
+    if (found->expert) {
+      experts_[found->gguf].emplace(*found->expert, std::move(rows));
+    } else {
+      sources_.push_back({std::move(rows), ckpt::GgmlType::kF32});
+    }
+  }
+
+  void add_stack(const std::string& name, std::map<std::int64_t, ckpt::FloatRows> matrices) {
+    std::vector<ckpt::FloatRows> stack;
+    for (auto& [expert, rows] : matrices) {
+      const bool fits = stack.empty() || rows.shape == stack.front().shape;
+      if (expert != static_cast<std::int64_t>(stack.size()) || !fits) {
+        throw user_error(
+            "{}: the experts' matrices that would be {} are not one for each of {}, "
+            "of one shape",
+            directory_.path().string(), name, matrices.size());
+      }
+      stack.push_back(std::move(rows));
+    }
+    num_experts_ = static_cast<std::int64_t>(stack.size());
+    sources_.push_back({ckpt::stack_matrices(std::move(stack)), ckpt::GgmlType::kF32});
   }
 
   void add_rope_factors() {
@@ -115,9 +137,9 @@ class Sources {
     std::vector<std::string> others;
     for (ckpt::GgufSource& source : sources_) {
       const std::string& name = source.rows.name;
-      if (source.rows.shape.size() == 1 || name == "position_embd.weight") continue;
+      if (stays_f32(source.rows)) continue;
       const ckpt::MixedType mixed =
-          ckpt::type_in_mix(mix_, {name, source.rows.width(), layers, name == head});
+          ckpt::type_in_mix(mix_, {name, source.rows.width(), layers, name == head, num_experts_});
       source.type = mixed.type;
       if (mixed.instead_of) others.push_back(name);
       if (ckpt::is_k_type(mixed.type)) source.importance = importance_of(source.rows);
@@ -130,6 +152,12 @@ class Sources {
         others.size(), others.front(), mix_.name);
   }
 
+  // llama.cpp wants these so.
+  static bool stays_f32(const ckpt::FloatRows& rows) {
+    return rows.shape.size() == 1 || rows.name == "position_embd.weight" ||
+           rows.name.ends_with(".ffn_gate_inp.weight");
+  }
+
   std::vector<float> importance_of(const ckpt::FloatRows& rows) {
     if (imatrix_ == nullptr) return {};
     const auto found = imatrix_->columns.find(rows.name);
@@ -138,9 +166,10 @@ class Sources {
       if (ckpt::gguf_layer(rows.name)) ++no_importance_;
       return {};
     }
-    if (found->second.size() != static_cast<std::size_t>(rows.width())) {
+    const std::int64_t columns = rows.width() * (rows.shape.size() == 3 ? rows.shape[0] : 1);
+    if (found->second.size() != static_cast<std::size_t>(columns)) {
       throw user_error("{}: it has {} columns of {}, and the model {}; it is of another model",
-                       imatrix_->name, found->second.size(), rows.name, rows.width());
+                       imatrix_->name, found->second.size(), rows.name, columns);
     }
     return found->second;
   }
@@ -150,6 +179,8 @@ class Sources {
   ckpt::GgufMix mix_;
   const ckpt::Imatrix* imatrix_;
   std::vector<ckpt::GgufSource> sources_;
+  std::map<std::string, std::map<std::int64_t, ckpt::FloatRows>> experts_;  // by name in GGUF
+  std::int64_t num_experts_ = 0;
   std::int64_t other_matrices_ = 0;
   std::int64_t no_importance_ = 0;
 };

@@ -48,6 +48,21 @@ ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int6
   return rows;
 }
 
+// A stack of experts' matrices as a tensor for each; `hf` has "*" for the number.
+void add_experts(const ckpt::GgufFile& file, const ckpt::GgufTensor& tensor, const std::string& hf,
+                 Dtype dtype, std::vector<ckpt::TensorSource>& sources) {
+  if (tensor.shape.size() != 3) {
+    throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix for each expert",
+                        file.path().string(), tensor.name, shape_text(tensor.shape));
+  }
+  for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+    ckpt::FloatRows rows = ckpt::matrix_of_stack(file.rows(tensor), expert);
+    rows.name = hf;
+    rows.name.replace(hf.find('*'), 1, std::to_string(expert));
+    sources.push_back(ckpt::to_source(std::move(rows), dtype));
+  }
+}
+
 std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dtype) {
   const ckpt::GgufShape shape = ckpt::gguf_shape(file);
   std::vector<ckpt::TensorSource> sources;
@@ -67,6 +82,10 @@ std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dty
     if (is_rotary && tensor.shape.front() % shape.head_dim != 0) {
       throw damaged_error("{}: tensor \"{}\" has {} rows, not whole heads of {}",
                           file.path().string(), tensor.name, tensor.shape.front(), shape.head_dim);
+    }
+    if (name->hf.find('*') != std::string::npos) {
+      add_experts(file, tensor, name->hf, dtype, sources);
+      continue;
     }
     ckpt::FloatRows rows = to_hf_order(file.rows(tensor), name->order, shape.head_dim);
     rows.name = name->hf;

@@ -39,9 +39,9 @@ struct Rule {
 };
 
 // Of a mix's rules the first that fits counts. They are those of llama.cpp's llama-quant.cpp
-// (llama_tensor_get_type_impl, 2026) for models without experts, but for one: Llama 70B, whose
-// attn_v it raises to Q5_K. attn_qkv counts as attn_v there. Beside these, the head is Q6_K in
-// every K mix.
+// (llama_tensor_get_type_impl, 2026), but for one: Llama 70B, whose attn_v it raises to Q5_K.
+// Experts' matrices have the rules of plain ones. attn_qkv counts as attn_v there. Beside these,
+// the head is Q6_K in every K mix.
 constexpr Rule kRules[] = {
     {"Q3_K_M", "attn_v", Layers::kFirstTwo, kQ5_K},
     {"Q3_K_M", "attn_v", Layers::kAll, kQ4_K},
@@ -63,6 +63,18 @@ constexpr Rule kRules[] = {
     {"Q5_K_M", "attn_v", Layers::kMoreBits, kQ6_K},
     {"Q5_K_M", "attn_qkv", Layers::kMoreBits, kQ6_K},
     {"Q5_K_M", "ffn_down", Layers::kMoreBits, kQ6_K},
+};
+
+// Of models with eight experts (Mixtral) these come first: beside the experts, attention is small.
+// An empty mix is every K mix.
+constexpr Rule kRulesOfEightExperts[] = {
+    {"", "attn_v", Layers::kAll, kQ8_0},
+    {"", "attn_k", Layers::kAll, kQ8_0},
+    {"Q3_K_S", "attn_output", Layers::kAll, kQ5_K},
+    {"Q3_K_M", "attn_output", Layers::kAll, kQ5_K},
+    {"Q3_K_L", "attn_output", Layers::kAll, kQ3_K},
+    {"Q4_K_S", "attn_output", Layers::kAll, kQ5_K},
+    {"Q4_K_M", "attn_output", Layers::kAll, kQ5_K},
 };
 
 bool covers(Layers layers, std::int64_t layer, std::int64_t n) {
@@ -106,15 +118,20 @@ std::optional<Place> place_of(std::string_view name) {
 GgmlType wanted_type(const GgufMix& mix, const MixedTensor& tensor) {
   if (ggml_layout(mix.base).block_elements != 256) return mix.base;
   if (tensor.is_head) return kQ6_K;
-  const auto place = place_of(tensor.name);
+  auto place = place_of(tensor.name);
   if (!place) return mix.base;
-  for (const Rule& rule : kRules) {
-    if (rule.mix == mix.name && rule.tensor == place->tensor &&
-        covers(rule.layers, place->layer, tensor.layers)) {
-      return rule.type;
+  if (place->tensor.ends_with("_exps")) place->tensor.remove_suffix(5);
+  const auto find = [&](std::span<const Rule> rules) -> std::optional<GgmlType> {
+    for (const Rule& rule : rules) {
+      const bool fits = (rule.mix.empty() || rule.mix == mix.name) && rule.tensor == place->tensor;
+      if (fits && covers(rule.layers, place->layer, tensor.layers)) return rule.type;
     }
+    return {};
+  };
+  if (tensor.experts == 8) {
+    if (const auto type = find(kRulesOfEightExperts)) return *type;
   }
-  return mix.base;
+  return find(kRules).value_or(mix.base);
 }
 
 std::string upper(std::string_view text) {

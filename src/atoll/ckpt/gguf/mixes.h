@@ -32,10 +32,11 @@ std::optional<std::int64_t> gguf_layer(std::string_view tensor);
 
 /// What a rule of a mix may ask of a tensor.
 struct MixedTensor {
-  std::string name;         ///< "blk.3.attn_v.weight"
-  std::int64_t width = 0;   ///< elements of a row
-  std::int64_t layers = 0;  ///< of the model
-  bool is_head = false;     ///< output.weight, or token_embd.weight of a model that has no other
+  std::string name;          ///< "blk.3.attn_v.weight"
+  std::int64_t width = 0;    ///< elements of a row
+  std::int64_t layers = 0;   ///< of the model
+  bool is_head = false;      ///< output.weight, or token_embd.weight of a model that has no other
+  std::int64_t experts = 0;  ///< of each block
 };
 
 /// The type of a matrix, and what it would have had.

@@ -55,6 +55,23 @@ TEST(GgufMixes, TheOthersHaveRulesOfTheirOwn) {
   EXPECT_EQ(type_of("Q3_K_S", "blk.0.attn_v.weight"), kQ3_K);
 }
 
+TEST(GgufMixes, ExpertsHaveTheRulesOfPlainMatrices) {
+  EXPECT_EQ(type_of("Q4_K_M", "blk.0.ffn_down_exps.weight"), kQ6_K);
+  EXPECT_EQ(type_of("Q4_K_M", "blk.4.ffn_down_exps.weight"), kQ4_K);
+  EXPECT_EQ(type_of("Q4_K_M", "blk.0.ffn_up_exps.weight"), kQ4_K);
+  const auto of_eight = [](const char* mix, const char* tensor) {
+    return type_in_mix(find_gguf_mix(mix), {tensor, 1024, 32, false, 8}).type;
+  };
+  EXPECT_EQ(of_eight("Q4_K_M", "blk.4.attn_v.weight"), kQ8_0);
+  EXPECT_EQ(of_eight("Q4_K_M", "blk.4.attn_k.weight"), kQ8_0);
+  EXPECT_EQ(of_eight("Q4_K_M", "blk.4.attn_output.weight"), kQ5_K);
+  EXPECT_EQ(of_eight("Q5_K_M", "blk.4.attn_output.weight"), kQ5_K);
+  EXPECT_EQ(of_eight("Q6_K", "blk.4.attn_output.weight"), kQ6_K);
+  EXPECT_EQ(of_eight("Q6_K", "blk.4.attn_k.weight"), kQ8_0);
+  EXPECT_EQ(of_eight("Q4_K_M", "blk.0.ffn_down_exps.weight"), kQ6_K);
+  EXPECT_EQ(of_eight("Q8_0", "blk.0.attn_output.weight"), kQ8_0);
+}
+
 TEST(GgufMixes, TheHeadOfAKMixIsQ6K) {
   for (const GgufMix& mix : gguf_mixes()) {
     const bool is_k = ggml_layout(mix.base).block_elements == 256;
