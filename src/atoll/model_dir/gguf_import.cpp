@@ -1,5 +1,6 @@
 #include "atoll/model_dir/gguf_import.h"
 
+#include <algorithm>
 #include <map>
 
 #include "atoll/base/error.h"
@@ -99,9 +100,11 @@ void check_complete(const std::string& config_json, std::span<const ckpt::Tensor
                     const std::string& origin) {
   const nn::ModelConfig config = nn::parse_config(config_json, origin);
   // Before a model is built that the file has nothing of: a number is cheap to write.
-  if (config.num_layers > static_cast<std::int64_t>(sources.size())) {
-    throw user_error("{} has {} tensors, too few for a model of {} layers", origin, sources.size(),
-                     config.num_layers);
+  const std::int64_t experts = std::max(config.experts.num_experts, std::int64_t{1});
+  if (config.num_layers * experts > static_cast<std::int64_t>(sources.size())) {
+    throw user_error("{} has {} tensors, too few for a model of {} layers{}", origin,
+                     sources.size(), config.num_layers,
+                     experts > 1 ? fmt::format(" of {} experts", experts) : "");
   }
   FileShapes model;
   nn::build_model(config, {.max_positions = 1})->visit(model);

@@ -206,26 +206,6 @@ TEST_F(GgufModelTest, TypesAreThoseOfTheMatrices) {
             (std::vector<std::int64_t>{1, 1, 1, 1, 1, 3, 4, 5, 5, 5, 5, 5}));
 }
 
-TEST_F(GgufModelTest, ExpertsAreStackedAndTheirRouterStaysF32) {
-  write_model(kOthers[9]);
-  ASSERT_EQ(refusal(ckpt::GgmlType::kQ8_0), "exported");
-  const ckpt::GgufFile file(directory_ / "m.gguf");
-  EXPECT_EQ(file.text("general.architecture"), "llama");
-  EXPECT_EQ(file.integer("llama.expert_count"), 12);
-  EXPECT_EQ(file.integer("llama.expert_used_count"), 2);
-  const ckpt::GgufTensor& up = *file.find("blk.1.ffn_up_exps.weight");
-  EXPECT_EQ(up.shape, (std::vector<std::int64_t>{12, 32, 32}));
-  EXPECT_EQ(up.type, ckpt::GgmlType::kQ8_0);
-  EXPECT_EQ(file.find("blk.1.ffn_gate_inp.weight")->type, ckpt::GgmlType::kF32);
-  // Expert 10 is where its number says, and not where its name stands in an alphabet.
-  const ckpt::HfDirectory in(directory_ / "in");
-  std::vector<float> expected(32 * 32);
-  in.read_f32("model.layers.1.block_sparse_moe.experts.10.w3.weight", expected);
-  std::vector<float> row(32);
-  file.rows(up).open()(10 * 32, row);
-  for (std::size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(row[i], expected[i], 0.01) << i;
-}
-
 TEST_F(GgufModelTest, WhatLlamaCppComputesOtherwiseIsRefusedByField) {
   write_model(kGpt2);
   edit("config.json", [](json& c) { c["activation_function"] = "gelu"; });
@@ -348,6 +328,35 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
   write_model(kOthers[5]);
   edit("config.json", [](json& content) { content["rope_scaling"]["beta_fast"] = 16; });
   EXPECT_THAT(refusal(), AllOf(HasSubstr("yarn"), HasSubstr("export as hf")));
+}
+
+TEST_F(GgufModelTest, ExpertsAreStackedAndTheirRouterStaysF32) {
+  write_model(kOthers[9]);
+  ASSERT_EQ(refusal(ckpt::GgmlType::kQ8_0), "exported");
+  const ckpt::GgufFile file(directory_ / "m.gguf");
+  EXPECT_EQ(file.text("general.architecture"), "llama");
+  EXPECT_EQ(file.integer("llama.expert_count"), 12);
+  EXPECT_EQ(file.integer("llama.expert_used_count"), 2);
+  const ckpt::GgufTensor& up = *file.find("blk.1.ffn_up_exps.weight");
+  EXPECT_EQ(up.shape, (std::vector<std::int64_t>{12, 32, 32}));
+  EXPECT_EQ(up.type, ckpt::GgmlType::kQ8_0);
+  EXPECT_EQ(file.find("blk.1.ffn_gate_inp.weight")->type, ckpt::GgmlType::kF32);
+  // Not after building so many experts.
+  EXPECT_THAT(import_of(directory_ / "m.gguf",
+                        [](ckpt::GgufFields& fields) {
+                          std::erase_if(fields, [](const auto& field) {
+                            return field.first == "llama.expert_count";
+                          });
+                          fields.emplace_back("llama.expert_count", std::uint32_t{65536});
+                        }),
+              HasSubstr("of 65536 experts"));
+  // Expert 10 is where its number says, and not where its name stands in an alphabet.
+  const ckpt::HfDirectory in(directory_ / "in");
+  std::vector<float> expected(32 * 32);
+  in.read_f32("model.layers.1.block_sparse_moe.experts.10.w3.weight", expected);
+  std::vector<float> row(32);
+  file.rows(up).open()(10 * 32, row);
+  for (std::size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(row[i], expected[i], 0.01) << i;
 }
 
 TEST_F(GgufModelTest, AWindowsOwnRotationIsRead) {
