@@ -171,13 +171,15 @@ def data_orders():
         expect(script("data_order.py", flag) == path.read_text(), f"{path.name} is another now")
 
 
-def ggufs(work):
-    """The fixture of quantized tensors."""
+def ggufs(program, work):
+    """The fixture of quantized tensors, and tensors that atoll quantizes."""
     needs("gguf")
     oracle = importlib.import_module("gguf_oracle")
     fixtures, oracle.DATA = oracle.DATA, work
     script_of(oracle.write, "gguf_oracle.py")
     same_files(fixtures, work, ["quants.gguf", "quants.f32"])
+    gtest(program, "src/atoll/ckpt_test", "KQuants.Writes*", "ATOLL_GGUF_GOLDEN", work)
+    return script("gguf_oracle.py", work / "k_quants.gguf").strip().splitlines()[-1]
 
 
 def tensorboard(program, work):
@@ -206,7 +208,7 @@ def main():
     checks.run("optim_oracle.py", optimizers)
     checks.run("optim_oracle.py --compare-muon", muon)
     checks.run("data_order.py", data_orders)
-    checks.run("gguf_oracle.py", ggufs, directory("gguf"))
+    checks.run("gguf_oracle.py", ggufs, program, directory("gguf"))
     checks.run("tensorboard_oracle.py", tensorboard, program, directory("tensorboard"))
     checks.finish()
 

@@ -8,6 +8,11 @@ With a GGUF file and a directory that `atoll import` made of it in f32, compares
 two instead (llama's permuted rows put back here by another formula):
 
     venv/bin/python tools/golden/gguf_oracle.py model.gguf directory
+
+With a GGUF file alone, reads the tensors X that come with X.f32, what atoll takes them for:
+
+    ATOLL_GGUF_GOLDEN=. build/release/src/atoll/ckpt_test --gtest_filter=KQuants.Writes*
+    venv/bin/python tools/golden/gguf_oracle.py k_quants.gguf
 """
 
 import json
@@ -134,8 +139,23 @@ def compare(path, directory):
     print(f"{len(reader.tensors)} tensors, {elements} elements: bit for bit equal")
 
 
+def check(path):
+    """Tensors that atoll encoded, as this package reads them, against atoll's own reading."""
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    names = [name for name in tensors if f"{name}.f32" in tensors]
+    assert names, f"{path} has no tensor with its values beside it"
+    for name in names:
+        kind = tensors[name].tensor_type
+        values = gguf.quants.dequantize(tensors[name].data, kind).astype(np.float32).ravel()
+        ours = tensors[f"{name}.f32"].data.astype(np.float32).ravel()
+        assert np.array_equal(values.view(np.uint32), ours.view(np.uint32)), name
+        print(f"{name}: {values.size} elements: bit for bit equal")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
+    if len(sys.argv) == 2:
+        check(sys.argv[1])
+    elif len(sys.argv) == 3:
         compare(*sys.argv[1:])
     else:
         write()

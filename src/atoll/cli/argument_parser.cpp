@@ -22,7 +22,8 @@ Argument Argument::range(double low, double high) {
 }
 
 Argument Argument::one_of(const std::vector<std::string>& words) {
-  return Argument(option_->check(CLI::IsMember(words)));
+  // In any case; the variable gets the word as it is written here.
+  return Argument(option_->transform(CLI::IsMember(words, CLI::ignore_case)));
 }
 
 Argument Argument::excludes(Argument other) {

@@ -1,5 +1,6 @@
 #include "atoll/model_dir/gguf_import.h"
 
+#include <algorithm>
 #include <map>
 
 #include "atoll/base/error.h"
@@ -48,6 +49,21 @@ ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int6
   return rows;
 }
 
+// A stack of experts' matrices as a tensor for each; `hf` has "*" for the number.
+void add_experts(const ckpt::GgufFile& file, const ckpt::GgufTensor& tensor, const std::string& hf,
+                 Dtype dtype, std::vector<ckpt::TensorSource>& sources) {
+  if (tensor.shape.size() != 3) {
+    throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix for each expert",
+                        file.path().string(), tensor.name, shape_text(tensor.shape));
+  }
+  for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+    ckpt::FloatRows rows = ckpt::matrix_of_stack(file.rows(tensor), expert);
+    rows.name = hf;
+    rows.name.replace(hf.find('*'), 1, std::to_string(expert));
+    sources.push_back(ckpt::to_source(std::move(rows), dtype));
+  }
+}
+
 std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dtype) {
   const ckpt::GgufShape shape = ckpt::gguf_shape(file);
   std::vector<ckpt::TensorSource> sources;
@@ -68,6 +84,10 @@ std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dty
       throw damaged_error("{}: tensor \"{}\" has {} rows, not whole heads of {}",
                           file.path().string(), tensor.name, tensor.shape.front(), shape.head_dim);
     }
+    if (name->hf.find('*') != std::string::npos) {
+      add_experts(file, tensor, name->hf, dtype, sources);
+      continue;
+    }
     ckpt::FloatRows rows = to_hf_order(file.rows(tensor), name->order, shape.head_dim);
     rows.name = name->hf;
     sources.push_back(ckpt::to_source(std::move(rows), dtype));
@@ -80,9 +100,11 @@ void check_complete(const std::string& config_json, std::span<const ckpt::Tensor
                     const std::string& origin) {
   const nn::ModelConfig config = nn::parse_config(config_json, origin);
   // Before a model is built that the file has nothing of: a number is cheap to write.
-  if (config.num_layers > static_cast<std::int64_t>(sources.size())) {
-    throw user_error("{} has {} tensors, too few for a model of {} layers", origin, sources.size(),
-                     config.num_layers);
+  const std::int64_t experts = std::max(config.experts.num_experts, std::int64_t{1});
+  if (config.num_layers * experts > static_cast<std::int64_t>(sources.size())) {
+    throw user_error("{} has {} tensors, too few for a model of {} layers{}", origin,
+                     sources.size(), config.num_layers,
+                     experts > 1 ? fmt::format(" of {} experts", experts) : "");
   }
   FileShapes model;
   nn::build_model(config, {.max_positions = 1})->visit(model);

@@ -79,7 +79,9 @@ class GgufModelTest : public ::testing::Test, public nn::ParamVisitor {
   }
   std::string refusal(std::optional<ckpt::GgmlType> type = {}) {
     try {
-      export_gguf(directory_ / "in", directory_ / "m.gguf", type);
+      GgufExportOptions options;
+      if (type) options.mix = ckpt::gguf_mix_of(*type);
+      export_gguf(directory_ / "in", directory_ / "m.gguf", options);
     } catch (const Error& error) {
       EXPECT_NE(error.kind(), ErrorKind::kInternal);
       return error.what();
@@ -145,6 +147,15 @@ const char* const kOthers[] = {
     R"({"model_type": "starcoder2", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32,
         "max_position_embeddings": 64, "norm_epsilon": 1e-05, "use_bias": true,
+        "tie_word_embeddings": true})",
+    R"({"model_type": "mixtral", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "intermediate_size": 32, "max_position_embeddings": 64, "num_local_experts": 12,
+        "num_experts_per_tok": 2, "tie_word_embeddings": false})",
+    R"({"model_type": "qwen3_moe", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "intermediate_size": 64, "moe_intermediate_size": 32, "max_position_embeddings": 64,
+        "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true,
         "tie_word_embeddings": true})"};
 
 TEST_F(GgufModelTest, WhatIsExportedComesBack) {
@@ -152,7 +163,7 @@ TEST_F(GgufModelTest, WhatIsExportedComesBack) {
   configs.insert(configs.end(), std::begin(kOthers), std::end(kOthers));
   for (const char* config : configs) {
     write_model(config, Dtype::kF16);
-    export_gguf(directory_ / "in", directory_ / "m.gguf", {});
+    export_gguf(directory_ / "in", directory_ / "m.gguf");
     import_gguf(directory_ / "m.gguf", directory_ / "back", Dtype::kF32);
     const ckpt::HfDirectory in(directory_ / "in");
     const ckpt::HfDirectory back(directory_ / "back");
@@ -305,6 +316,8 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
       {kOthers[6], "layer_types", std::vector<std::string>(3, "sliding_attention")},
       {kOthers[6], "final_logit_softcapping", nullptr},
       {kOthers[8], "use_bias", false},
+      {kOthers[10], "norm_topk_prob", false},
+      {kOthers[10], "mlp_only_layers", {0}},
   };
   for (const auto& [config, field, value] : refusals) {
     write_model(config);
@@ -315,6 +328,35 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
   write_model(kOthers[5]);
   edit("config.json", [](json& content) { content["rope_scaling"]["beta_fast"] = 16; });
   EXPECT_THAT(refusal(), AllOf(HasSubstr("yarn"), HasSubstr("export as hf")));
+}
+
+TEST_F(GgufModelTest, ExpertsAreStackedAndTheirRouterStaysF32) {
+  write_model(kOthers[9]);
+  ASSERT_EQ(refusal(ckpt::GgmlType::kQ8_0), "exported");
+  const ckpt::GgufFile file(directory_ / "m.gguf");
+  EXPECT_EQ(file.text("general.architecture"), "llama");
+  EXPECT_EQ(file.integer("llama.expert_count"), 12);
+  EXPECT_EQ(file.integer("llama.expert_used_count"), 2);
+  const ckpt::GgufTensor& up = *file.find("blk.1.ffn_up_exps.weight");
+  EXPECT_EQ(up.shape, (std::vector<std::int64_t>{12, 32, 32}));
+  EXPECT_EQ(up.type, ckpt::GgmlType::kQ8_0);
+  EXPECT_EQ(file.find("blk.1.ffn_gate_inp.weight")->type, ckpt::GgmlType::kF32);
+  // Not after building so many experts.
+  EXPECT_THAT(import_of(directory_ / "m.gguf",
+                        [](ckpt::GgufFields& fields) {
+                          std::erase_if(fields, [](const auto& field) {
+                            return field.first == "llama.expert_count";
+                          });
+                          fields.emplace_back("llama.expert_count", std::uint32_t{65536});
+                        }),
+              HasSubstr("of 65536 experts"));
+  // Expert 10 is where its number says, and not where its name stands in an alphabet.
+  const ckpt::HfDirectory in(directory_ / "in");
+  std::vector<float> expected(32 * 32);
+  in.read_f32("model.layers.1.block_sparse_moe.experts.10.w3.weight", expected);
+  std::vector<float> row(32);
+  file.rows(up).open()(10 * 32, row);
+  for (std::size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(row[i], expected[i], 0.01) << i;
 }
 
 TEST_F(GgufModelTest, AWindowsOwnRotationIsRead) {
@@ -345,7 +387,7 @@ TEST_F(GgufModelTest, AnImportRefusesWhatItDoesNotKnowByName) {
   }
   EXPECT_EQ(with("llama.expert_shared_count", std::uint32_t{0}), "imported");
   fs::remove_all(directory_ / "changed");
-  EXPECT_THAT(with("llama.expert_count", std::uint32_t{8}), HasSubstr("mixture of experts"));
+  EXPECT_THAT(with("llama.expert_count", std::uint32_t{8}), HasSubstr("expert_used_count"));
   EXPECT_THAT(with("llama.rope.dimension_count", std::uint32_t{4}), HasSubstr("dimension_count"));
   EXPECT_THAT(with("llama.rope.scaling.type", std::string("longrope")), HasSubstr("longrope"));
   EXPECT_THAT(with("llama.rope.freq_base", std::numeric_limits<float>::infinity()),
@@ -504,6 +546,25 @@ TEST(GgufNames, BothWaysAndNoOthers) {
   EXPECT_EQ(ckpt::from_gguf_name(form("llama"), "blk.3.attn_k.bias")->hf,
             "model.layers.3.self_attn.k_proj.bias");
   EXPECT_FALSE(ckpt::from_gguf_name(form("qwen3"), "blk.3.attn_k.bias"));
+}
+
+TEST(GgufNames, ExpertsHaveOneTensorInGgufAndOneEachInHuggingFacesFiles) {
+  const nn::GgufForm& form = nn::find_family("qwen3_moe", "a test").gguf;
+  const auto found = ckpt::from_hf_name(form, "model.layers.3.mlp.experts.17.down_proj.weight");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->gguf, "blk.3.ffn_down_exps.weight");
+  EXPECT_EQ(found->hf, "model.layers.3.mlp.experts.17.down_proj.weight");
+  EXPECT_EQ(found->expert, 17);
+  const auto back = ckpt::from_gguf_name(form, "blk.3.ffn_down_exps.weight");
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->hf, "model.layers.3.mlp.experts.*.down_proj.weight");
+  EXPECT_FALSE(back->expert);
+  EXPECT_FALSE(ckpt::from_hf_name(form, "model.layers.3.mlp.gate.weight")->expert);
+  for (const char* name : {"mlp.experts..down_proj.weight", "mlp.experts.01.down_proj.weight",
+                           "mlp.experts.x.down_proj.weight", "mlp.experts.1.down.weight",
+                           "mlp.experts.1.down_proj.bias"}) {
+    EXPECT_FALSE(ckpt::from_hf_name(form, std::string("model.layers.3.") + name)) << name;
+  }
 }
 
 TEST(GgufRows, RotaryRowsArePairsInGguf) {

@@ -32,6 +32,10 @@ void Linear::drop_adapter_input(double p, int index) {
   dropout_index_ = index;
 }
 
+void Linear::observe_input(std::function<void(const Tensor& x)> observer) {
+  observer_ = std::move(observer);
+}
+
 void Linear::use_fp8(ops::Fp8Scaling scaling) {
   ATOLL_CHECK(weight_.spec.dtype == Dtype::kBf16 && !weight_.as_int8, "{} is {}", weight_.name,
               weight_.spec.to_string());
@@ -119,6 +123,7 @@ Footprint Linear::plan(Spec x) const {
 }
 
 void Linear::forward(Run& run, const Pass& pass) {
+  if (observer_) observer_(pass.x);
   const bool is_plain = !weight_.as_int8 && !has_adapter();
   if (weight_.as_int8) {
     ops::matmul_int8(run, pass.x, weight_.int8, pass.y, bias_.value);
@@ -136,6 +141,7 @@ void Linear::forward(Run& run, const Pass& pass) {
 
 void Linear::forward_gelu(Run& run, ops::Gelu kind, Tensor x, Tensor hidden, Tensor h) {
   if (!weight_.as_int8 && !has_adapter() && !fp8_) {
+    if (observer_) observer_(x);
     return ops::linear_gelu(run, kind, x, weight_.value, bias_.value, hidden, h);
   }
   forward(run, {.x = x, .y = hidden});

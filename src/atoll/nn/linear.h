@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -40,6 +41,9 @@ class Linear final : public Layer {
   /// From now on a training pass gives the adapter x with elements dropped: x is then (B, T, in).
   /// 0 <= p < 1; `index` tells its draws from those of the model's other dropouts.
   void drop_adapter_input(double p, int index);
+  /// From now on `observer` gets the x of each forward pass, before the product; empty: nobody
+  /// does.
+  void observe_input(std::function<void(const Tensor& x)> observer);
 
  private:
   bool has_bias() const { return !bias_.name.empty(); }
@@ -63,6 +67,7 @@ class Linear final : public Layer {
   double dropout_ = 0;
   int dropout_index_ = 0;
   std::optional<ops::Fp8Scaling> fp8_;
+  std::function<void(const Tensor& x)> observer_;
   DeviceKind device_;
 };
 

@@ -26,6 +26,7 @@ constexpr const char* kKnownKeys[] = {
     "context_length",
     "embedding_length",
     "expert_count",
+    "expert_feed_forward_length",
     "expert_used_count",
     "feed_forward_length",
     "rope.dimension_count",
@@ -50,7 +51,15 @@ bool is_off(const std::variant<std::int64_t, double, std::string>& value) {
 
 const nn::Family& family_of(const GgufFile& file) {
   const std::string architecture = file.text("general.architecture");
-  const nn::Family* family = find_gguf_family(architecture);
+  const bool has_experts = file.integer(architecture + ".expert_count", 0) != 0;
+  const nn::Family* family = find_gguf_family(architecture, has_experts);
+  if (family == nullptr && find_gguf_family(architecture, !has_experts) != nullptr) {
+    throw user_error(
+        "{}: \"{}.expert_count\" is {}, and atoll reads such files {} a mixture of "
+        "experts alone",
+        file.path().string(), architecture, file.integer(architecture + ".expert_count", 0),
+        has_experts ? "without" : "with");
+  }
   if (family == nullptr) {
     throw user_error("{}: general.architecture is \"{}\", and atoll reads {}", file.path().string(),
                      architecture, gguf_architectures());
@@ -69,10 +78,6 @@ class Settings {
       if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), rest) == std::end(kKnownKeys)) {
         own_.emplace(rest, scalar(rest, value));
       }
-    }
-    if (file.integer(key("expert_count"), 0) != 0) {
-      refuse("expert_count",
-             "a mixture of experts, which atoll reads from Hugging Face directories alone");
     }
   }
 
@@ -259,6 +264,12 @@ nn::ModelConfig read_shape(const Settings& settings) {
   config.tie_embeddings = file.find("output.weight") == nullptr;
   config.attention_bias = file.find("blk.0.attn_q.bias") != nullptr;
   config.mlp_bias = file.find("blk.0.ffn_up.bias") != nullptr;
+  if (family.has_experts) {
+    config.experts.num_experts = settings.size("expert_count");
+    config.experts.top_k = settings.size("expert_used_count");
+    config.experts.intermediate_size =
+        settings.size("expert_feed_forward_length", config.intermediate_size);
+  }
   if (family.has_rope) read_rope(settings, config);
   nn::GgufSettings own = settings.own();
   check_window(settings, own, config.max_positions);

@@ -84,6 +84,24 @@ void add_rope(const nn::ModelConfig& config, const std::string& origin, Writer& 
   }
 }
 
+// llama.cpp has experts in every block, and divides a token's weights by their sum.
+void add_experts(const nn::ModelConfig& config, const nn::Family& family, const std::string& origin,
+                 Writer& writer) {
+  if (!config.experts.dense_layers.empty() || !config.experts.normalize) {
+    throw user_error("{}: {}; llama.cpp's {} does not compute that: export as hf", origin,
+                     config.experts.normalize
+                         ? "\"mlp_only_layers\" or \"decoder_sparse_step\" leaves blocks "
+                           "without experts"
+                         : "\"norm_topk_prob\" is false",
+                     family.gguf.architecture);
+  }
+  writer.add_size("expert_count", config.experts.num_experts);
+  writer.add_size("expert_used_count", config.experts.top_k);
+  if (family.has_expert_width) {
+    writer.add_size("expert_feed_forward_length", config.experts.intermediate_size);
+  }
+}
+
 // Where llama.cpp attends to everything, it computes the same up to the window.
 void limit_context(const nn::ModelConfig& config, GgufModel& model) {
   if (config.sliding_window == 0 || config.sliding_window >= model.context_length) return;
@@ -126,6 +144,7 @@ GgufModel gguf_model(const nn::ModelConfig& config, const std::string& origin) {
              static_cast<float>(config.norm_eps));
   writer.add_size("vocab_size", config.vocab_size);
   if (family.has_rope) add_rope(config, origin, writer);
+  if (family.has_experts) add_experts(config, family, origin, writer);
   nn::GgufSettings own;
   if (family.gguf.write != nullptr) family.gguf.write(config, origin, own);
   for (const auto& [key, value] : own) writer.add(key.c_str(), as_field(value));

@@ -195,39 +195,19 @@ BlockReader block_reader(GgmlType type) {
   }
 }
 
-std::optional<Dtype> plain_dtype(GgmlType type) {
-  if (type == GgmlType::kF32) return Dtype::kF32;
-  if (type == GgmlType::kF16) return Dtype::kF16;
-  if (type == GgmlType::kBf16) return Dtype::kBf16;
-  return {};
-}
-
-void encode_q8_0(std::span<const float> x, Byte* out, std::string_view tensor) {
-  float largest = 0;
-  for (const float value : x) {
-    // Written so that a NaN, which no comparison holds for, ends here too.
-    if (!(std::abs(value) < 127.0F * 65520.0F)) {
-      throw user_error("tensor \"{}\" holds {}, which Q8_0 cannot; choose f32", tensor, value);
-    }
-    largest = std::max(largest, std::abs(value));
-  }
-  const float scale = largest / 127;
-  const float inverse = scale == 0 ? 0 : 1 / scale;
-  const std::uint16_t bits = f32_to_f16(scale);
-  std::memcpy(out, &bits, sizeof bits);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    // 1 / scale overflows for a scale below f32's normal numbers; such blocks are zeros in f16.
-    const float q = std::isfinite(inverse) ? std::round(x[i] * inverse) : 0;
-    out[2 + i] = static_cast<Byte>(static_cast<std::int8_t>(std::clamp(q, -127.0F, 127.0F)));
-  }
-}
-
 }  // namespace
 
 std::optional<GgmlType> ggml_type(std::uint32_t number) {
   for (const TypeRow& row : kTypes) {
     if (static_cast<std::uint32_t>(row.type) == number) return row.type;
   }
+  return {};
+}
+
+std::optional<Dtype> plain_dtype(GgmlType type) {
+  if (type == GgmlType::kF32) return Dtype::kF32;
+  if (type == GgmlType::kF16) return Dtype::kF16;
+  if (type == GgmlType::kBf16) return Dtype::kBf16;
   return {};
 }
 
@@ -256,25 +236,6 @@ void dequantize(GgmlType type, std::span<const std::byte> row, std::span<float> 
   const auto step = static_cast<std::size_t>(layout.block_elements);
   for (std::size_t i = 0; i < out.size(); i += step, block += layout.block_bytes) {
     read(block, out.data() + i);
-  }
-}
-
-bool can_encode(GgmlType type) {
-  return plain_dtype(type).has_value() || type == GgmlType::kQ8_0;
-}
-
-void encode(GgmlType type, std::span<const float> row, std::span<std::byte> out,
-            std::string_view tensor) {
-  ATOLL_CHECK(can_encode(type), "{} is only read", ggml_layout(type).name);
-  ATOLL_CHECK_EQ(out.size(), ggml_row_bytes(type, static_cast<std::int64_t>(row.size())));
-  if (const auto dtype = plain_dtype(type)) {
-    check_fits(row, *dtype, tensor);
-    convert_from_f32(row, *dtype, out);
-    return;
-  }
-  auto* block = reinterpret_cast<Byte*>(out.data());
-  for (std::size_t i = 0; i < row.size(); i += 32, block += 34) {
-    encode_q8_0(row.subspan(i, 32), block, tensor);
   }
 }
 

@@ -9,6 +9,8 @@
 #include <span>
 #include <string_view>
 
+#include "atoll/tensor/spec.h"
+
 namespace atl::ckpt {
 
 /// The types that atoll reads, numbered as in the file.
@@ -37,6 +39,8 @@ struct GgmlLayout {
 
 /// The type that a file numbers so, if atoll reads it.
 std::optional<GgmlType> ggml_type(std::uint32_t number);
+/// The dtype of a type without blocks.
+std::optional<Dtype> plain_dtype(GgmlType type);
 /// The layout of a type.
 GgmlLayout ggml_layout(GgmlType type);
 /// Bytes of a row of `width` elements, a multiple of the block.
@@ -46,14 +50,5 @@ std::size_t ggml_row_bytes(GgmlType type, std::int64_t width);
 /// product is exact in f32, and the one sum rounds once. Throws Error(kInternal) when the sizes do
 /// not agree.
 void dequantize(GgmlType type, std::span<const std::byte> row, std::span<float> out);
-
-/// Whether encode() writes this type: f32, f16, bf16 and Q8_0.
-bool can_encode(GgmlType type);
-/// Writes a row, rounding as ggml's reference does (quantize_row_q8_0_ref): scale max|x| / 127,
-/// kept as f16, and quotients by the unrounded scale to the nearest, halves away from zero. Throws
-/// Error(kUser) naming `tensor` and the value for what the type cannot hold: in Q8_0 what is not
-/// finite or larger than 127 * 65504, in f16 what is larger than 65504.
-void encode(GgmlType type, std::span<const float> row, std::span<std::byte> out,
-            std::string_view tensor);
 
 }  // namespace atl::ckpt

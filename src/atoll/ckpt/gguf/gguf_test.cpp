@@ -11,6 +11,7 @@
 #include <limits>
 #include <random>
 
+#include "atoll/ckpt/gguf/ggml_encode.h"
 #include "atoll/ckpt/gguf/writer.h"
 #include "atoll/ckpt/testing.h"
 

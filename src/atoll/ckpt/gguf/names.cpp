@@ -20,6 +20,16 @@ bool split_layer(std::string_view text, std::string_view& layer, std::string_vie
          (layer.size() == 1 || layer.front() != '0');
 }
 
+// "mlp.experts.3.up_proj" of "mlp.experts.*.up_proj": expert 3; nothing where it is no such name.
+std::optional<std::int64_t> expert_of(std::string_view stem, std::string_view pattern) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos || !stem.starts_with(pattern.substr(0, star))) return {};
+  std::string_view number;
+  std::string_view rest;
+  if (!split_layer(stem.substr(star), number, rest) || rest != pattern.substr(star + 2)) return {};
+  return std::stoll(std::string(number));
+}
+
 // One name as block prefix, layer, stem and ".weight" or ".bias", looked up under the spelling that
 // `spelling` picks of a row.
 std::optional<GgufName> translate(const nn::GgufForm& form, std::string_view name,
@@ -32,8 +42,10 @@ std::optional<GgufName> translate(const nn::GgufForm& form, std::string_view nam
     const bool is_inside =
         stem.starts_with(block) && split_layer(stem.substr(block.size()), layer, stem);
     for (const nn::GgufTensorName& row : is_inside ? form.inside : form.outside) {
-      if (stem != row.*spelling || (suffix == ".bias" && !row.has_bias)) continue;
+      const auto expert = expert_of(stem, row.*spelling);
+      if ((stem != row.*spelling && !expert) || (suffix == ".bias" && !row.has_bias)) continue;
       GgufName found;
+      found.expert = expert;
       found.order = row.order;
       if (suffix == ".bias" && row.order == nn::GgufOrder::kTransposed) {
         found.order = nn::GgufOrder::kSame;
@@ -43,7 +55,7 @@ std::optional<GgufName> translate(const nn::GgufForm& form, std::string_view nam
         found.hf.append(form.block).append(layer).append(".");
       }
       found.gguf.append(row.gguf).append(suffix);
-      found.hf.append(row.hf).append(suffix);
+      found.hf.append(expert ? stem : row.hf).append(suffix);
       return found;
     }
   }
@@ -52,9 +64,10 @@ std::optional<GgufName> translate(const nn::GgufForm& form, std::string_view nam
 
 }  // namespace
 
-const nn::Family* find_gguf_family(std::string_view architecture) {
+const nn::Family* find_gguf_family(std::string_view architecture, bool has_experts) {
   for (const nn::Family& family : nn::families()) {
-    if (!architecture.empty() && architecture == family.gguf.architecture) return &family;
+    if (architecture.empty() || architecture != family.gguf.architecture) continue;
+    if (family.has_experts == has_experts) return &family;
   }
   return nullptr;
 }

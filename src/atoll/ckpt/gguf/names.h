@@ -11,15 +11,19 @@
 
 namespace atl::ckpt {
 
-/// One tensor under both names.
+/// One tensor under both names. GGUF stacks the matrices of a block's experts in one tensor.
 struct GgufName {
-  std::string gguf;  ///< "blk.0.attn_q.weight"
-  std::string hf;    ///< "model.layers.0.self_attn.q_proj.weight"
+  std::string gguf;  ///< "blk.0.attn_q.weight"; "blk.0.ffn_up_exps.weight"
+  /// "model.layers.0.self_attn.q_proj.weight"; of experts, with "*" for an expert's number where
+  /// GGUF's name was looked up: "model.layers.0.mlp.experts.*.up_proj.weight".
+  std::string hf;
   nn::GgufOrder order = nn::GgufOrder::kSame;
+  std::optional<std::int64_t> expert = {};  ///< whose matrix Hugging Face's name is
 };
 
-/// The family that a file of this "general.architecture" is read as; null: atoll reads no such.
-const nn::Family* find_gguf_family(std::string_view architecture);
+/// The family that a file of this "general.architecture", with or without experts, is read as;
+/// null: atoll reads no such.
+const nn::Family* find_gguf_family(std::string_view architecture, bool has_experts);
 /// The architectures that atoll reads from GGUF; lists them, for messages.
 std::string gguf_architectures();
 

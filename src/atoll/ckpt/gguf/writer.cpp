@@ -5,6 +5,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/base/files/file.h"
+#include "atoll/ckpt/gguf/ggml_encode.h"
 #include "atoll/ckpt/gguf/gguf.h"
 
 namespace atl::ckpt {
@@ -110,22 +111,86 @@ std::string header_of(const GgufFields& fields, std::span<const GgufSource> sour
   return std::move(header.text());
 }
 
+// The importance of a row's columns.
+std::span<const float> importance_of(const GgufSource& source, std::int64_t row) {
+  const std::span<const float> all = source.importance;
+  if (all.empty()) return all;
+  const auto width = static_cast<std::size_t>(source.rows.width());
+  const auto matrices = static_cast<std::int64_t>(all.size() / width);
+  return all.subspan(static_cast<std::size_t>(row * matrices / source.rows.num_rows()) * width,
+                     width);
+}
+
+void check_importance(const GgufSource& source) {
+  const auto width = static_cast<std::size_t>(source.rows.width());
+  const auto rows = static_cast<std::size_t>(source.rows.num_rows());
+  ATOLL_CHECK(source.importance.size() % width == 0, "{}", source.rows.name);
+  ATOLL_CHECK(source.importance.empty() || rows % (source.importance.size() / width) == 0, "{}",
+              source.rows.name);
+}
+
+// Rows of one tensor on their way, some at a time.
+class RowEncoder {
+ public:
+  RowEncoder(const GgufSource& source, ThreadPool* threads)
+      : source_(source),
+        threads_(threads),
+        read_(source.rows.open()),
+        width_(static_cast<std::size_t>(source.rows.width())),
+        row_bytes_(ggml_row_bytes(source.type, source.rows.width())) {
+    check_importance(source);
+    const std::int64_t most = kRows * (threads == nullptr ? 1 : threads->num_threads());
+    batch_ = std::min(most, source.rows.num_rows());
+    floats_.resize(static_cast<std::size_t>(batch_) * width_);
+    bytes_.resize(static_cast<std::size_t>(batch_) * row_bytes_);
+  }
+
+  void write(AtomicFile& file) {
+    for (std::int64_t begin = 0; begin < source_.rows.num_rows(); begin += batch_) {
+      const std::int64_t count = std::min(batch_, source_.rows.num_rows() - begin);
+      for (std::int64_t r = 0; r < count; ++r) read_(begin + r, floats_of(r));
+      if (threads_ == nullptr) {
+        for (std::int64_t r = 0; r < count; ++r) encode_row(begin, r);
+      } else {
+        threads_->run_chunked(count, 4, [&](std::int64_t first, std::int64_t last) {
+          for (std::int64_t r = first; r < last; ++r) encode_row(begin, r);
+        });
+      }
+      file.write(bytes_.data(), static_cast<std::size_t>(count) * row_bytes_);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kRows = 64;
+
+  std::span<float> floats_of(std::int64_t r) {
+    return std::span(floats_).subspan(static_cast<std::size_t>(r) * width_, width_);
+  }
+  void encode_row(std::int64_t begin, std::int64_t r) {
+    const auto at = static_cast<std::size_t>(r) * row_bytes_;
+    encode(source_.type, floats_of(r), std::span(bytes_).subspan(at, row_bytes_), source_.rows.name,
+           importance_of(source_, begin + r));
+  }
+
+  const GgufSource& source_;
+  ThreadPool* threads_;
+  RowReader read_;
+  std::size_t width_;
+  std::size_t row_bytes_;
+  std::int64_t batch_;
+  std::vector<float> floats_;
+  std::vector<std::byte> bytes_;
+};
+
 }  // namespace
 
 WrittenFile write_gguf(const std::filesystem::path& path, const GgufFields& fields,
-                       std::span<const GgufSource> sources) {
+                       std::span<const GgufSource> sources, ThreadPool* threads) {
   const std::string header = header_of(fields, sources);
   AtomicFile file(path);
   file.write(header);
   for (const GgufSource& source : sources) {
-    const RowReader read = source.rows.open();
-    std::vector<float> row(static_cast<std::size_t>(source.rows.width()));
-    std::vector<std::byte> bytes(ggml_row_bytes(source.type, source.rows.width()));
-    for (std::int64_t r = 0; r < source.rows.num_rows(); ++r) {
-      read(r, row);
-      encode(source.type, row, bytes, source.rows.name);
-      file.write(bytes.data(), bytes.size());
-    }
+    RowEncoder(source, threads).write(file);
     const std::string padding(padded(data_bytes(source)) - data_bytes(source), '\0');
     file.write(padding);
   }

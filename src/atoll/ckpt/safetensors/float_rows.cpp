@@ -84,6 +84,34 @@ FloatRows transpose_rows(FloatRows rows) {
   return result;
 }
 
+FloatRows stack_matrices(std::vector<FloatRows> matrices) {
+  ATOLL_CHECK(!matrices.empty() && matrices.front().shape.size() == 2);
+  FloatRows result = matrices.front();
+  const std::int64_t rows = result.shape[0];
+  for (const FloatRows& matrix : matrices) {
+    ATOLL_CHECK(matrix.shape == matrices.front().shape, "{}", matrix.name);
+  }
+  result.shape.insert(result.shape.begin(), static_cast<std::int64_t>(matrices.size()));
+  result.open = [matrices = std::move(matrices), rows]() -> RowReader {
+    std::vector<RowReader> readers;
+    for (const FloatRows& matrix : matrices) readers.push_back(matrix.open());
+    return [readers = std::move(readers), rows](std::int64_t row, std::span<float> out) {
+      readers[static_cast<std::size_t>(row / rows)](row % rows, out);
+    };
+  };
+  return result;
+}
+
+FloatRows matrix_of_stack(FloatRows stack, std::int64_t index) {
+  ATOLL_CHECK(stack.shape.size() == 3 && index < stack.shape[0], "{}", stack.name);
+  stack.shape.erase(stack.shape.begin());
+  stack.open = [open = std::move(stack.open), first = index * stack.shape[0]]() -> RowReader {
+    return
+        [read = open(), first](std::int64_t row, std::span<float> out) { read(first + row, out); };
+  };
+  return stack;
+}
+
 TensorSource to_source(FloatRows rows, Dtype dtype) {
   const Spec spec = {dtype, to_shape(rows.shape)};
   std::string name = rows.name;

@@ -34,6 +34,12 @@ FloatRows add_to_rows(FloatRows rows, float number);
 /// A matrix (m, n) as (n, m). Its reader holds the whole matrix.
 FloatRows transpose_rows(FloatRows rows);
 
+/// Matrices of one shape (m, n) as one tensor (count, m, n). Its reader has the readers of all.
+FloatRows stack_matrices(std::vector<FloatRows> matrices);
+
+/// Matrix `index` of a stack (count, m, n).
+FloatRows matrix_of_stack(FloatRows stack, std::int64_t index);
+
 /// A tensor to be written in safetensors as `dtype`. What f16 cannot hold is an Error(kUser) while
 /// writing.
 TensorSource to_source(FloatRows rows, Dtype dtype);

@@ -9,8 +9,10 @@
 #include "atoll/base/files/file.h"
 #include "atoll/base/files/paths.h"
 #include "atoll/base/log.h"
+#include "atoll/ckpt/gguf/k_quants.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/models/text_imatrix.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/export.h"
 #include "atoll/model_dir/exported_tokenizer.h"
@@ -31,11 +33,17 @@ struct Options {
   std::string out;
   std::string format;  // empty: what the name of `out` says
   std::string dtype = "source";
+  std::string gguf;     // empty, or the type of a GGUF file's matrices, which sets
+                        // format and dtype
+  std::string imatrix;  // a file
+  std::vector<std::string> imatrix_text;  // or texts to make one from
+  std::int64_t imatrix_windows = 100;
   std::string shard_size;
   bool merge = false;
 };
 
-// The model of an adapter with the adapter merged, as a directory that is gone when this is.
+// The model of an adapter with the adapter merged, as a directory that is gone
+// when this is.
 class Merged {
  public:
   Merged(const model_dir::ModelPath& adapter, const fs::path& out)
@@ -76,7 +84,8 @@ int run_adapter(const Options& options, const model_dir::ModelPath& model) {
   const fs::path& from = model;
   if (options.format != "hf" || options.dtype != "source" || !options.shard_size.empty()) {
     throw user_error(
-        "{} is an adapter: GGUF files, --dtype and --shard-size are for whole models; add --merge "
+        "{} is an adapter: GGUF files, --dtype and --shard-size "
+        "are for whole models; add --merge "
         "to "
         "export it with its base model",
         from.string());
@@ -100,6 +109,10 @@ int run_adapter(const Options& options, const model_dir::ModelPath& model) {
   return 0;
 }
 
+bool wants_imatrix(const Options& options) {
+  return !options.imatrix.empty() || !options.imatrix_text.empty();
+}
+
 int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is_merged) {
   model_dir::HfExportOptions how;
   model_dir::ExportedTokenizer tokenizer;
@@ -108,8 +121,14 @@ int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is
   if (options.dtype == "f32") how.dtype = Dtype::kF32;
   if (options.dtype == "bf16") how.dtype = Dtype::kBf16;
   if (options.dtype == "f16") how.dtype = Dtype::kF16;
-  if (options.dtype == "q8_0") {
-    throw user_error("--dtype q8_0 is a type of GGUF files; give --out a name that ends in .gguf");
+  if (!how.dtype && options.dtype != "source") {
+    throw user_error(
+        "--dtype {} is a type of GGUF files; give --out a name "
+        "that ends in .gguf",
+        options.dtype);
+  }
+  if (wants_imatrix(options)) {
+    throw user_error("importance matrices are for GGUF files; add --gguf=Q4_K_M");
   }
   if (!options.shard_size.empty()) {
     how.shard_bytes = ckpt::parse_bytes(options.shard_size, "--shard-size");
@@ -123,22 +142,51 @@ int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is
   return 0;
 }
 
-int run_gguf(const Options& options, const fs::path& from) {
-  if (!options.shard_size.empty()) throw user_error("--shard-size is for --format hf only");
-  std::optional<ckpt::GgmlType> type;
-  if (options.dtype == "f32") type = ckpt::GgmlType::kF32;
-  if (options.dtype == "bf16") type = ckpt::GgmlType::kBf16;
-  if (options.dtype == "f16") type = ckpt::GgmlType::kF16;
-  if (options.dtype == "q8_0") type = ckpt::GgmlType::kQ8_0;
-  const model_dir::GgufExport written = model_dir::export_gguf(from, options.out, type);
+void say_result(const Options& options, const model_dir::GgufExport& written) {
   fmt::print("{} is now a GGUF file with the model of {}\n", options.out, options.model);
   if (written.window_cuts_context) {
     fmt::print(
-        "its context is {} tokens, the model's attention window: llama.cpp attends to everything, "
+        "its context is {} tokens, the model's attention window: "
+        "llama.cpp attends to everything, "
         "and computes the same only that far\n",
         written.context_length);
   }
+  if (written.no_importance > 0) {
+    log::warning("the importance matrix lacks {} matrices; they are written without",
+                 written.no_importance);
+  }
+}
+
+int run_gguf(const Options& options, const fs::path& from) {
+  if (!options.shard_size.empty()) throw user_error("--shard-size is for --format hf only");
+  model_dir::GgufExportOptions how;
+  if (options.dtype != "source") how.mix = ckpt::find_gguf_mix(options.dtype);
+  std::optional<ckpt::Imatrix> imatrix;
+  if (wants_imatrix(options)) {
+    if (!how.mix || !ckpt::is_k_type(how.mix->base)) {
+      throw user_error(
+          "importance matrices are for types with integers to "
+          "choose, and not for {}; use "
+          "--gguf=Q4_K_M",
+          options.dtype);
+    }
+    imatrix = options.imatrix.empty()
+                  ? imatrix_of_text(from, options.imatrix_text, options.imatrix_windows)
+                  : ckpt::read_imatrix(options.imatrix);
+    how.imatrix = &*imatrix;
+  }
+  say_result(options, model_dir::export_gguf(from, options.out, how));
   return 0;
+}
+
+// The types of GGUF files as people write them on a command line.
+std::vector<std::string> dtype_words() {
+  std::vector<std::string> words;
+  for (const ckpt::GgufMix& mix : ckpt::gguf_mixes()) {
+    std::string& word = words.emplace_back(mix.name);
+    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return words;
 }
 
 // hf or gguf: as --format says, or the ending of --out.
@@ -147,14 +195,17 @@ std::string choose_format(const Options& options) {
   for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const bool is_gguf = ending == ".gguf";
   if (options.format == "hf" && is_gguf) {
-    throw user_error("--format hf makes a directory, and --out {} is called like a GGUF file; {}",
-                     options.out, "leave --format out, or give another name");
+    throw user_error(
+        "--format hf makes a directory, and --out {} is called "
+        "like a GGUF file; {}",
+        options.out, "leave --format out, or give another name");
   }
   const std::string format = !options.format.empty() ? options.format : is_gguf ? "gguf" : "hf";
   for (const char* other : {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".zip", ".tar"}) {
     if (format != "hf" || ending != other) continue;
     throw user_error(
-        "--out {} is called like a file, and a Hugging Face directory is made; give the name of a "
+        "--out {} is called like a file, and a Hugging Face "
+        "directory is made; give the name of a "
         "directory, or of a file that ends in .gguf",
         options.out);
   }
@@ -171,15 +222,45 @@ Action add(ArgumentParser& parser) {
       .add_option("--format", options->format,
                   "hf or gguf, for llama.cpp; default: gguf when --out ends in .gguf")
       .one_of({"hf", "gguf"});
+  std::vector<std::string> words = dtype_words();
+  parser
+      .add_option("--gguf", options->gguf,
+                  "type of a GGUF file, in any case: the same as --format gguf "
+                  "--dtype TYPE")
+      .one_of(words)
+      .excludes("--format");
+  words.emplace_back("source");
   parser
       .add_option("--dtype", options->dtype,
-                  "f32, bf16, f16, q8_0 (gguf only), or source (default): as the files were that "
-                  "the model came from")
-      .one_of({"f32", "bf16", "f16", "q8_0", "source"});
+                  "f32, bf16, f16, a type of GGUF files, or source (default): "
+                  "as the files were "
+                  "that the model came from")
+      .one_of(words)
+      .excludes("--gguf");
+  parser.add_option("--imatrix", options->imatrix,
+                    "importance matrix of the model, made by llama-imatrix "
+                    "(GGUF or .dat): K types "
+                    "then keep what matters for its text");
+  const Argument text = parser
+                            .add_option("--imatrix-text", options->imatrix_text,
+                                        "texts, or directories of them, to make such a matrix "
+                                        "from by running the "
+                                        "model")
+                            .excludes("--imatrix");
+  parser
+      .add_option("--imatrix-windows", options->imatrix_windows,
+                  "so many windows of 512 tokens of the texts")
+      .range(std::int64_t{1}, std::int64_t{1} << 40)
+      .show_default()
+      .needs(text);
   parser.add_option("--shard-size", options->shard_size,
                     "largest file of weights in a directory: 5GB (default), 500MB, 1GiB");
   parser.add_flag("--merge", options->merge, "adapters: merge into the base model and export that");
   return [options](const Invocation&) {
+    if (!options->gguf.empty()) {
+      options->format = "gguf";
+      options->dtype = options->gguf;
+    }
     options->format = choose_format(*options);
     const model_dir::HeldModel model = model_dir::hold_model(options->model, options->base);
     fs::path from = model.path;
@@ -206,7 +287,7 @@ Command export_command() {
           .summary = "Write a model as a Hugging Face directory or a GGUF file.",
           .example =
               "  atoll export runs/kjv-demo --out kjv-5m\n"
-              "  atoll export runs/kjv-demo --out kjv.gguf --dtype q8_0\n"
+              "  atoll export runs/kjv-demo --out kjv.gguf --gguf Q4_K_M\n"
               "  atoll export runs/my-lora --out my-model --merge",
           .stray = "what to make is given with --out",
           .add = add};

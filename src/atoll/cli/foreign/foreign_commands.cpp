@@ -30,7 +30,7 @@ constexpr Foreign kForeign[] = {
      "FILE.gguf` writes it"},
     {"gguf", "`atoll export MODEL --out FILE.gguf` writes it, and `atoll import` reads it"},
     {"quantize quantise llama-quantize quant",
-     "`atoll export MODEL --out FILE.gguf --dtype q8_0` writes 8 bits, and `atoll generate MODEL "
+     "`atoll export MODEL --out FILE.gguf --gguf Q4_K_M` writes 4 bits, and `atoll generate MODEL "
      "--weights=int8` rounds as it loads"},
     {"finetune fine-tune tuning sft chat-sft mid-train instruct lora qlora peft adapter",
      "`atoll train --model.from=MODEL --data.text=TEXT --run.dir=DIRECTORY` goes on from a model; "

@@ -105,7 +105,6 @@ constexpr Foreign kForeign[] = {
      "did you mean --out?"},
     {"export import", "type outtype quantize q precision", "did you mean --dtype?"},
     {"export", "max-shard-size", "did you mean --shard-size?"},
-    {"export", "gguf", "did you mean --format gguf?"},
     {"import export", "i input from file model", "the model is an argument"},
     {"tokenize", "val-fraction test-size val-split validation-split", "did you mean --held-out?"},
     {"tokenize", "input i text data file",

@@ -18,6 +18,20 @@ constexpr ExpertNames kNames = {.router = "block_sparse_moe.gate",
                                 .up = "w3",
                                 .down = "w2"};
 
+// llama.cpp knows Mixtral as a llama with experts.
+constexpr GgufTensorName kGgufInside[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj", false, GgufOrder::kQueryRotary},
+    {"attn_k", "self_attn.k_proj", false, GgufOrder::kKeyRotary},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+    {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+    {"ffn_down_exps", "block_sparse_moe.experts.*.w2"},
+};
+
 ModelConfig parse(std::string_view json, const std::string& origin) {
   ConfigReader reader(json, origin);
   ModelConfig config = read_decoder(
@@ -56,12 +70,14 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
 }  // namespace
 
 Family mixtral_family() {
-  return {.model_type = "mixtral",
-          .parse = parse,
-          .to_json = to_json,
-          .build = build,
-          .has_experts = true,
-          .has_window_setting = true};
+  return {
+      .model_type = "mixtral",
+      .parse = parse,
+      .to_json = to_json,
+      .build = build,
+      .has_experts = true,
+      .has_window_setting = true,
+      .gguf = {.architecture = "llama", .outside = decoder_gguf_outside(), .inside = kGgufInside}};
 }
 
 }  // namespace atl::nn

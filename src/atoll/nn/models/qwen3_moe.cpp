@@ -12,6 +12,21 @@ namespace atl::nn {
 
 namespace {
 
+constexpr GgufTensorName kGgufInside[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.*.up_proj"},
+    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+};
+
 // Block i has experts when it is none of "mlp_only_layers" and i + 1 is a multiple of
 // "decoder_sparse_step".
 void read_dense_layers(ConfigReader& reader, ModelConfig& config) {
@@ -92,12 +107,15 @@ std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& opti
 }  // namespace
 
 Family qwen3_moe_family() {
-  return {.model_type = "qwen3_moe",
-          .parse = parse,
-          .to_json = to_json,
-          .build = build,
-          .has_experts = true,
-          .has_expert_width = true};
+  return {
+      .model_type = "qwen3_moe",
+      .parse = parse,
+      .to_json = to_json,
+      .build = build,
+      .has_experts = true,
+      .has_expert_width = true,
+      .gguf = {
+          .architecture = "qwen3moe", .outside = decoder_gguf_outside(), .inside = kGgufInside}};
 }
 
 }  // namespace atl::nn
