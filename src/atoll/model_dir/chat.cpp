@@ -73,6 +73,14 @@ EndOfTurn end_of_turn(const ChatTemplate& chat, const Tokenizer& tokenizer) {
   return end;
 }
 
+std::vector<std::int32_t> chat_stop_tokens(std::vector<std::int32_t> stops,
+                                           const ChatTemplate& chat, const Tokenizer& tokenizer) {
+  if (const auto end = end_of_turn(chat, tokenizer).token) stops.push_back(*end);
+  std::ranges::sort(stops);
+  stops.erase(std::ranges::unique(stops).begin(), stops.end());
+  return stops;
+}
+
 std::string problem_of(const EndOfTurn& end) {
   if (end.token) return "";
   if (end.text.empty()) {

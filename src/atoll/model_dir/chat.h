@@ -28,6 +28,11 @@ struct EndOfTurn {
 /// special token there can be stopped by it. Nothing when the template refuses that conversation.
 EndOfTurn end_of_turn(const ChatTemplate& chat, const Tokenizer& tokenizer);
 
+/// `stops` and the token that `chat` writes behind an answer, where there is one; ascending, each
+/// once. What ends an answer of the model.
+std::vector<std::int32_t> chat_stop_tokens(std::vector<std::int32_t> stops,
+                                           const ChatTemplate& chat, const Tokenizer& tokenizer);
+
 /// What is wrong with an end of turn that no one token marks, and what to do; empty when all is
 /// well.
 std::string problem_of(const EndOfTurn& end);

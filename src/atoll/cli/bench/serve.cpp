@@ -66,7 +66,7 @@ class Stopwatch final : public serve::GenerationListener {
   bool ended_ = false;
 };
 
-// One way to keep the weights, and what came of its rounds.
+// One way to keep the weights, and the measurements of its rounds.
 struct Row {
   std::string name;
   std::unique_ptr<serve::BatchGenerator> generator;
@@ -99,7 +99,8 @@ std::shared_ptr<Stopwatch> begin(serve::BatchGenerator& generator, std::int64_t 
   serve::GenerationRequest request = {.prompt = prompt_of(prompt, generator.vocab_size()),
                                       .max_new_tokens = tokens};
   request.sampling.temperature = 1;
-  generator.submit(std::move(request), listener);
+  const auto number = generator.submit(std::move(request), listener);
+  ATOLL_CHECK(number.has_value(), "the queue has room for all streams");
   return listener;
 }
 
@@ -164,12 +165,14 @@ std::unique_ptr<serve::BatchGenerator> make_generator(const Options& options,
       std::max(options.prompt, options.long_prompt) + 3 * options.tokens + 8;
   const std::int64_t positions = std::min(of_one, config.max_positions);
   const std::int64_t blocks = positions / serve::StepModel::kBlockSize + 1;
-  auto model =
-      std::make_unique<serve::StepModel>(open_device({.threads = options.threads}), config, weights,
-                                         serve::StepRoom{positions, 128, blocks * options.streams});
+  auto model = std::make_unique<serve::StepModel>(
+      open_device({.threads = options.threads}), config, weights,
+      serve::StepRoom{positions, std::max<std::int64_t>(128, options.streams),
+                      blocks * options.streams});
   model->initialise(1);
-  return std::make_unique<serve::BatchGenerator>(std::move(model),
-                                                 serve::BatchOptions{.slots = options.streams});
+  return std::make_unique<serve::BatchGenerator>(
+      std::move(model),
+      serve::BatchOptions{.slots = options.streams, .max_waiting = options.streams});
 }
 
 // A token's bytes are read once for all streams; each has its multiply-adds.

@@ -59,6 +59,12 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 
 }  // namespace
 
+void ChatSession::Settings::validate() const {
+  sampling.validate();
+  serve::LogitChanges{.min_p = min_p, .repetition_penalty = repetition_penalty}.validate();
+  if (max_tokens < 0) throw user_error("max_tokens must be 0 or more, not {}", max_tokens);
+}
+
 ChatSession::ChatSession(serve::Generator& generator, Tokenizer tokenizer, ChatTemplate chat,
                          std::vector<std::int32_t> stops, const Settings& settings)
     : generator_(generator),

@@ -24,6 +24,9 @@ class ChatSession {
     double min_p = 0;
     double repetition_penalty = 1;
     std::int64_t max_tokens = 0;  ///< of an answer; 0: as many as there is room for
+
+    /// Throws Error(kUser) naming the setting that makes no sense.
+    void validate() const;
   };
   /// What is known of an answer.
   struct Answer {
@@ -46,6 +49,8 @@ class ChatSession {
   /// Takes the last answer back, so that the next one is another; false: there is none.
   bool take_back_answer();
   void clear();
+  /// Goes back to what messages() was.
+  void restore(std::vector<ChatMessage> messages) { messages_ = std::move(messages); }
 
   /// Answers what was said last, calling `show` with the text as it comes; it ends early when
   /// `wants_end` says so, which is asked often. Throws Error(kUser) for a conversation that is

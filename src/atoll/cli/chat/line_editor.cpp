@@ -71,6 +71,8 @@ std::string shown(std::string_view text) {
   for (const char c : text) {
     if (c == '\n')
       result += "⏎";
+    else if (c == '\t')
+      result += ' ';
     else if (static_cast<unsigned char>(c) >= 32)
       result += c;
   }
@@ -102,21 +104,22 @@ bool LineEditor::is_terminal() {
   return ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
 }
 
-LineEditor::Line LineEditor::read(const std::string& prompt) {
-  if (is_terminal()) return edit(prompt);
+LineEditor::Line LineEditor::read(const std::string& prompt, bool is_bold) {
+  if (is_terminal()) return edit(prompt, is_bold);
   Line line;
   if (!std::getline(std::cin, line.text)) line.end = Line::End::kClosed;
   return line;
 }
 
-void LineEditor::draw(const std::string& prompt) const {
+void LineEditor::draw(const std::string& prompt, bool is_bold) const {
   const auto width = static_cast<std::size_t>(std::max(terminal_columns(STDOUT_FILENO), 10));
   const std::size_t room = width - std::min(width - 2, text::display_width(prompt)) - 1;
   const std::string before = shown(std::string_view(line_.text()).substr(0, line_.cursor()));
   const std::string after = shown(std::string_view(line_.text()).substr(line_.cursor()));
   const std::string_view left = last_columns(before, room);
   const std::string_view right = first_columns(after, room - text::display_width(left));
-  fmt::print("\r{}{}{}\x1b[K", prompt, left, right);
+  fmt::print("\r{}{}{}{}{}\x1b[K", is_bold ? "\x1b[1m" : "", prompt, is_bold ? "\x1b[0m" : "", left,
+             right);
   const std::size_t back = text::display_width(right);
   if (back > 0) fmt::print("\x1b[{}D", back);
   std::fflush(stdout);
@@ -152,12 +155,12 @@ void LineEditor::escape() {
   }
 }
 
-LineEditor::Line LineEditor::edit(const std::string& prompt) {
+LineEditor::Line LineEditor::edit(const std::string& prompt, bool is_bold) {
   using End = Line::End;
   const RawTerminal raw;
   line_.clear();
   for (;;) {
-    draw(prompt);
+    draw(prompt, is_bold);
     const int byte = next_byte();
     const bool is_end = byte < 0 || (byte == ('D' & 31) && line_.text().empty());
     if (is_end || byte == '\r' || byte == '\n' || byte == ('C' & 31)) {

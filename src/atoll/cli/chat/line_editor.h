@@ -11,7 +11,7 @@ namespace atl::cli {
 /// and with earlier lines.
 class LineEditor {
  public:
-  /// What came of one line.
+  /// The result of reading one line.
   struct Line {
     enum class End { kEntered, kInterrupted, kClosed };  ///< Enter, Ctrl-C, Ctrl-D or no more input
     End end = End::kEntered;
@@ -20,13 +20,13 @@ class LineEditor {
 
   /// Shows `prompt`, where input is a terminal, and returns the next line. Text that is pasted may
   /// have several lines.
-  Line read(const std::string& prompt);
+  Line read(const std::string& prompt, bool is_bold = false);
   /// Whether input and output are a terminal.
   static bool is_terminal();
 
  private:
-  Line edit(const std::string& prompt);
-  void draw(const std::string& prompt) const;
+  Line edit(const std::string& prompt, bool is_bold);
+  void draw(const std::string& prompt, bool is_bold) const;
   // The bytes of one key, without the first.
   void escape();
   void paste();

@@ -87,8 +87,7 @@ class Terminal {
         if (line.text.starts_with('/') && !line.text.starts_with("//")) {
           if (!obey(line.text)) return;
         } else {
-          session_.say(line.text.starts_with("//") ? line.text.substr(1) : line.text);
-          answer();
+          say(line.text.starts_with("//") ? line.text.substr(1) : line.text);
         }
       } catch (const Error& error) {
         if (!LineEditor::is_terminal()) throw;
@@ -99,29 +98,47 @@ class Terminal {
 
  private:
   LineEditor::Line read() {
-    LineEditor::Line whole = editor_.read(colors_ ? "\x1b[1m> \x1b[0m" : "> ");
+    LineEditor::Line whole = editor_.read("> ", colors_);
     while (whole.end == LineEditor::Line::End::kEntered && whole.text.ends_with('\\')) {
       const LineEditor::Line next = editor_.read(". ");
       whole.text.back() = '\n';
       whole.text += next.text;
-      whole.end = next.end;
+      if (next.end != LineEditor::Line::End::kClosed) whole.end = next.end;
+      if (next.end != LineEditor::Line::End::kEntered) break;
     }
     return whole;
   }
 
   void answer() {
     const AnswerInterrupt interrupt;
+    const ChatSession::Answer answer = session_.answer(
+        [](std::string_view text) {
+          fmt::print("{}", text);
+          std::fflush(stdout);
+        },
+        AnswerInterrupt::came);
+    fmt::print("\n");
+    tell(answer);
+  }
+
+  void say(const std::string& text) {
+    session_.say(text);
     try {
-      const ChatSession::Answer answer = session_.answer(
-          [](std::string_view text) {
-            fmt::print("{}", text);
-            std::fflush(stdout);
-          },
-          AnswerInterrupt::came);
-      fmt::print("\n");
-      tell(answer);
+      answer();
     } catch (const Error&) {
       session_.undo();  // it can be said again, shorter
+      throw;
+    }
+  }
+
+  // Another answer; the one that there is stays where that fails.
+  void regenerate() {
+    const std::vector<ChatMessage> before = session_.messages();
+    if (!session_.take_back_answer()) throw user_error("there is no answer yet");
+    try {
+      answer();
+    } catch (const Error&) {
+      session_.restore(before);
       throw;
     }
   }
@@ -148,8 +165,7 @@ class Terminal {
     } else if (verb == "system") {
       session_.set_system(rest);
     } else if (verb == "regenerate") {
-      if (!session_.take_back_answer()) throw user_error("there is no answer yet");
-      answer();
+      regenerate();
     } else if (verb == "undo") {
       if (!session_.undo()) throw user_error("nothing was said yet");
     } else if (verb == "clear") {
@@ -194,13 +210,15 @@ class Terminal {
     } else if (name == "repetition_penalty") {
       settings.repetition_penalty = real();
     } else if (name == "seed") {
-      sampling.seed = static_cast<std::uint64_t>(whole());
+      const std::int64_t seed = whole();
+      if (seed < 0) throw user_error("seed must be 0 or more, not {}", seed);
+      sampling.seed = static_cast<std::uint64_t>(seed);
     } else if (name == "max_tokens") {
       settings.max_tokens = whole();
     } else {
       throw user_error("there is no setting {}; /set alone shows them", name);
     }
-    sampling.validate();
+    settings.validate();
     session_.settings() = settings;
   }
 
@@ -221,11 +239,12 @@ class Terminal {
 };
 
 int run(const Options& options) {
-  options.settings.sampling.validate();
+  options.settings.validate();
   const model_dir::HeldModel model = model_dir::hold_model(options.model, options.base);
   Tokenizer tokenizer = model_dir::load_tokenizer(model.path);
   ChatTemplate chat = model_dir::find_chat_template(options.chat_template, model.path, tokenizer);
-  const std::vector<std::int32_t> stops = model_dir::stop_tokens(model.path, tokenizer);
+  const std::vector<std::int32_t> stops =
+      model_dir::chat_stop_tokens(model_dir::stop_tokens(model.path, tokenizer), chat, tokenizer);
   const std::unique_ptr<serve::Generator> generator =
       open_generator({.path = model.path,
                       .max_context = options.max_context,
@@ -255,7 +274,7 @@ Action add(ArgumentParser& parser) {
       .show_default();
   parser
       .add_option(
-          "--max-context", options->max_context,
+          "--context", options->max_context,
           "tokens of the whole conversation; 0: the model's positions, or what memory allows")
       .range(0, 1 << 30)
       .show_default();
@@ -287,7 +306,7 @@ Command chat_command() {
               "  atoll chat models/Qwen3-0.6B --system \"Answer in one sentence.\"",
           .stray = "what you have to say is typed, or comes from standard input",
           .add = add,
-          .memory_advice = "use --weights=bf16 or int8, or a smaller --max-context"};
+          .memory_advice = "use --weights=bf16 or int8, or a smaller --context"};
 }
 
 }  // namespace atl::cli

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -96,9 +97,7 @@ std::vector<std::int32_t> prompt_tokens(const std::string& text, const Tokenizer
 
 // The prompt as what a user says in a conversation, ready for the answer.
 std::vector<std::int32_t> chat_tokens(const Options& options, const std::string& text,
-                                      const fs::path& directory, const Tokenizer& tokenizer) {
-  const ChatTemplate chat =
-      model_dir::find_chat_template(options.chat_template, directory, tokenizer);
+                                      const ChatTemplate& chat, const Tokenizer& tokenizer) {
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system, ""});
   messages.push_back({"user", text, ""});
@@ -167,6 +166,7 @@ struct Task {
   Tokenizer tokenizer;
   nn::ModelConfig config;
   std::vector<std::int32_t> prompt;  // of the leader
+  std::vector<std::int32_t> stops;   // tokens that end a text
   std::int64_t max_tokens = 0;       // prompt and new ones, as far as the model sees
 };
 
@@ -179,8 +179,15 @@ Task read_task(const Options& options, bool leads) {
                .config = model_dir::read_model_config(path)};
   if (!leads) return task;
   const std::string text = read_prompt(options);
-  task.prompt = options.chat ? chat_tokens(options, text, path, task.tokenizer)
-                             : prompt_tokens(text, task.tokenizer);
+  task.stops = model_dir::stop_tokens(path, task.tokenizer);
+  if (options.chat) {
+    const ChatTemplate chat =
+        model_dir::find_chat_template(options.chat_template, path, task.tokenizer);
+    task.prompt = chat_tokens(options, text, chat, task.tokenizer);
+    task.stops = model_dir::chat_stop_tokens(task.stops, chat, task.tokenizer);
+  } else {
+    task.prompt = prompt_tokens(text, task.tokenizer);
+  }
   const std::int64_t positions = task.config.max_positions;
   const std::int64_t length = std::ssize(task.prompt);
   check_prompt(options, length, positions);
@@ -190,7 +197,6 @@ Task read_task(const Options& options, bool leads) {
 
 // Writes the continuations; returns the exit code.
 int write_samples(const Options& options, const Task& task, serve::InferenceEngine& engine) {
-  const std::vector<std::int32_t> stops = model_dir::stop_tokens(task.path, task.tokenizer);
   const train::InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();
   const auto prompt_length = std::ssize(task.prompt);
@@ -202,7 +208,7 @@ int write_samples(const Options& options, const Task& task, serve::InferenceEngi
     sampling.seed = options.sampling.seed + static_cast<std::uint64_t>(i);
     serve::TokenSampler sampler(sampling);
     const std::int64_t made =
-        stream(engine, task.prompt, options, sampler, task.tokenizer, stops, interrupt);
+        stream(engine, task.prompt, options, sampler, task.tokenizer, task.stops, interrupt);
     tokens += made;
     longest = std::max(longest, prompt_length + made - 1);  // the last one is not looked at
   }
@@ -237,32 +243,41 @@ int run_rank(const Options& options, comm::World& world, const train::TrainConfi
   return code;
 }
 
+// What answers depend on beside their requests.
+std::string identity_of(const Options& options, const model_dir::ModelPath& path) {
+  const std::string own = options.chat_template.empty() ? "" : read_file(options.chat_template);
+  return fmt::format("{}\n{}\n{}", fs::weakly_canonical(path.directory()).string(),
+                     path.base().string(), own);
+}
+
 // All requests of a file, by one generator.
 int run_jobs(const Options& options, const RankArguments& ranks) {
   if (options.out.empty()) {
     throw user_error("--jobs={}: say with --out=FILE where the answers go", options.jobs);
   }
-  if (options.chat || !options.prompt.empty() || !options.prompt_file.empty()) {
-    throw user_error("--jobs takes each prompt from its file; leave out --prompt and --chat");
-  }
   if (!ranks.device.empty() && ranks.device != "cpu") {
     throw user_error("--jobs runs on a CPU so far; leave out --device={}", ranks.device);
   }
   const model_dir::HeldModel model = model_dir::hold_model(options.model, options.base);
-  const auto generator = open_generator({.path = model.path,
-                                         .slots = options.slots,
-                                         .weights = take_weights(options.weights),
-                                         .threads = ranks.threads});
+  const std::int64_t slots = options.slots == 0 ? 8 : options.slots;
+  const std::int64_t at_once = 2 * slots;
+  const auto generator =
+      open_generator({.path = model.path,
+                      .slots = slots,
+                      .weights = take_weights(options.weights),
+                      .max_queue = at_once + 1,
+                      .max_queue_tokens = std::numeric_limits<std::int64_t>::max() / 2,
+                      .threads = ranks.threads});
   const serve::api::ServedModel served = served_model(
       {options.model, "", options.chat_template, options.weights.weights}, model.path, *generator);
   const train::InterruptGuard interrupt;
   const auto start = std::chrono::steady_clock::now();
-  const std::int64_t slots = options.slots == 0 ? 8 : options.slots;
   const serve::api::JobsDone done =
       serve::api::run_jobs({.requests = options.jobs,
                             .answers = options.out,
+                            .identity = identity_of(options, model.path),
                             .seed = options.sampling.seed,
-                            .at_once = 2 * slots},
+                            .at_once = at_once},
                            served, [&] { return interrupt.signal() != 0; });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const serve::GeneratorStats stats = generator->stats();
@@ -327,7 +342,7 @@ Action add(ArgumentParser& parser) {
   parser.add_option("--system", options->system, "chat: the system message").needs(chat);
   parser.add_option("--chat-template", options->chat_template,
                     "chat, jobs: a Jinja file instead of the model's own template");
-  const Argument jobs = parser.add_option(
+  Argument jobs = parser.add_option(
       "--jobs", options->jobs,
       "file of requests, one JSON object a line: the body of a request to `atoll serve`; each says "
       "its own temperature, max_tokens and so on");
@@ -342,6 +357,12 @@ Action add(ArgumentParser& parser) {
   parser.add_flag("--no-prompt", options->no_prompt, "print only what is new");
   parser.add_flag("--stats", options->stats,
                   "say how fast it was, and how many bytes of weights a token reads");
+  // Each line of a file says how it is answered.
+  for (const char* name :
+       {"--prompt", "--prompt-file", "--max-tokens", "--num-samples", "--temperature", "--top-k",
+        "--top-p", "--chat", "--system", "--greedy", "--no-prompt", "--stats"}) {
+    jobs.excludes(name);
+  }
   add_weights(parser, options->weights);
   const auto ranks = std::make_shared<RankArguments>();
   add_rank_arguments(parser, *ranks);

@@ -149,6 +149,7 @@ class Follower {
   }
 
   void look() {
+    if (model_.generator->is_replacing()) return;
     model_dir::HeldModel newest = model_dir::hold_model(options_.model, options_.base);
     if (newest.path.directory() == model_.held.path.directory()) return;
     const std::string version = version_of(options_, newest.path);

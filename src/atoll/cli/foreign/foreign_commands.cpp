@@ -13,8 +13,9 @@ struct Foreign {
 
 constexpr Foreign kForeign[] = {
     {"api web chat-web webui llama-server openai", "did you mean `atoll serve MODEL`?"},
-    {"chat chat-cli ask talk converse interact llama-cli main",
-     "`atoll generate MODEL --chat --prompt TEXT` answers a message"},
+    {"chat-cli ask talk converse interact llama-cli main",
+     "`atoll chat MODEL` is a conversation; `atoll generate MODEL --chat --prompt TEXT` answers one "
+     "message"},
     {"complete completion predict infer inference sample speak write prompt text-generation",
      "did you mean `atoll generate MODEL --prompt TEXT`?"},
     {"run exec start",

@@ -28,7 +28,7 @@ serve::StepRoom room_for(const GeneratorNeeds& needs, const nn::ModelConfig& con
   constexpr std::int64_t kBlock = serve::StepModel::kBlockSize;
   const std::int64_t context = or_default(needs.max_context, config.max_positions);
   if (context > config.max_positions) {
-    throw user_error("--max-context={}: the model has {}; choose at most as many", context,
+    throw user_error("--context={}: the model has {}; choose at most as many", context,
                      counted(config.max_positions, "position"));
   }
   const std::size_t block_bytes = serve::StepModel::block_bytes(config);
@@ -40,11 +40,16 @@ serve::StepRoom room_for(const GeneratorNeeds& needs, const nn::ModelConfig& con
     blocks = std::min(blocks, static_cast<std::int64_t>(available / 4 / block_bytes));
   }
   if (blocks < 1) {
-    throw user_error("--cache-bytes={}: {} tokens take {}; give more", needs.cache_bytes, kBlock,
-                     format_bytes(block_bytes));
+    throw user_error("--cache: {} tokens take {}, and there is less; give more, or free memory",
+                     kBlock, format_bytes(block_bytes));
+  }
+  if (blocks * kBlock < context) {
+    log::warning("the cache holds {} tokens, and so does a request: fewer than --context={}",
+                 format_count(blocks * kBlock), context);
   }
   return {.max_positions = context,
-          .max_rows = or_default(needs.step_tokens, kStepTokens),
+          .max_rows =
+              std::max(or_default(needs.step_tokens, kStepTokens), or_default(needs.slots, kSlots)),
           .num_blocks = blocks};
 }
 

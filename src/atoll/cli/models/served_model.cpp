@@ -48,8 +48,8 @@ serve::api::ServedModel served_model(const ServedModelWords& words,
   served.chat = chat_of(words, path, served.tokenizer);
   served.stop_tokens = model_dir::stop_tokens(path, served.tokenizer);
   if (served.chat) {
-    const auto end = model_dir::end_of_turn(*served.chat, served.tokenizer).token;
-    if (end) served.chat_stop_tokens.push_back(*end);
+    served.chat_stop_tokens =
+        model_dir::chat_stop_tokens(served.stop_tokens, *served.chat, served.tokenizer);
   }
   const auto grammars = std::make_shared<serve::GrammarCache>(served.tokenizer);
   served.make_constraint = [grammars](const serve::FormatRequest& format,

@@ -23,7 +23,6 @@ struct EmbeddingRequest {
   bool is_base64 = false;
   Pooling pooling = Pooling::kMean;
   bool normalizes = true;
-  std::string cache_salt;
 };
 
 // Throws ApiError(400) unless the value is one of two words; says whether it is the second.
@@ -109,23 +108,21 @@ class EmbeddingAnswer {
   const EmbeddingRequest& request() const { return request_; }
 
   void add_sequence(std::uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    numbers_.push_back(number);
+    {
+      const std::lock_guard lock(mutex_);
+      numbers_.push_back(number);
+      if (!is_over_) return;
+    }
+    serving_.model.generator->cancel(number);
   }
-  void take(std::size_t index, GenerationResult result) {
-    --serving_.num_sequences;
+  bool is_over() {
     const std::lock_guard lock(mutex_);
-    if (is_over_) return;
-    if (result.finish == Finish::kFailed || result.finish == Finish::kCancelled) {
-      return answer(error_response(ApiError(500, result.error)));
-    }
-    if (!std::ranges::all_of(result.embedding, [](float x) { return std::isfinite(x); })) {
-      return answer(error_response(ApiError(500, "the model's hidden states are not finite")));
-    }
-    prompt_tokens_ += result.prompt_tokens;
-    if (request_.normalizes) normalize(result.embedding);
-    vectors_[index] = std::move(result.embedding);
-    if (--left_ == 0) answer(http::Response::of("application/json", whole()));
+    return is_over_;
+  }
+  // Last of all says that the sequence is done: the server may end then.
+  void take(std::size_t index, GenerationResult result) {
+    add(index, std::move(result));
+    --serving_.num_sequences;
   }
   // The answer is an error, or nobody wants it any more; what is not read is cancelled.
   void refuse(const ApiError& error) {
@@ -139,6 +136,22 @@ class EmbeddingAnswer {
   }
 
  private:
+  void add(std::size_t index, GenerationResult result) {
+    const std::lock_guard lock(mutex_);
+    if (is_over_) return;
+    if (result.finish == Finish::kFailed)
+      return answer(error_response(ApiError(500, result.error)));
+    if (result.finish == Finish::kCancelled) {
+      return answer(error_response(ApiError(503, "the server is ending")));
+    }
+    if (!std::ranges::all_of(result.embedding, [](float x) { return std::isfinite(x); })) {
+      return answer(error_response(ApiError(500, "the model's hidden states are not finite")));
+    }
+    prompt_tokens_ += result.prompt_tokens;
+    if (request_.normalizes) normalize(result.embedding);
+    vectors_[index] = std::move(result.embedding);
+    if (--left_ == 0) answer(http::Response::of("application/json", whole()));
+  }
   void answer(http::Response response) {
     is_over_ = true;
     response.add("Cache-Control", "no-store").add("X-Content-Type-Options", "nosniff");
@@ -213,11 +226,17 @@ void embed(const Json& body, Serving& serving, const Asker& asker) {
     sequences.push_back(sequence_of(request, input, model, asker.key));
   }
   const std::string name = request.model.empty() ? model.name : request.model;
+  const std::int64_t most = model.generator->max_waiting();
+  if (std::ssize(sequences) > most) {
+    throw field_error("input",
+                      fmt::format("input has {} texts, and {} may wait; send fewer at once",
+                                  sequences.size(), most));
+  }
   // Shared: by its texts, and by what the server calls when the client goes.
   const auto answer =
       std::make_shared<EmbeddingAnswer>(std::move(request), name, asker.reply, serving);
   asker.reply.on_gone([answer] { answer->refuse(ApiError(499, "the client has gone")); });
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
+  for (std::size_t i = 0; i < sequences.size() && !answer->is_over(); ++i) {
     ++serving.num_sequences;
     std::optional<std::uint64_t> number;
     try {

@@ -239,6 +239,11 @@ std::shared_ptr<Answer> run(const Plan& plan, Serving& serving, const Asker& ask
   }
   const std::size_t num_choices =
       plan.prompts.size() * static_cast<std::size_t>(plan.request.num_choices);
+  if (static_cast<std::int64_t>(num_choices) > model.generator->max_waiting()) {
+    throw field_error(plan.request.num_choices > 1 ? "n" : "prompt",
+                      fmt::format("the request has {} answers, and {} may wait; ask for fewer",
+                                  num_choices, model.generator->max_waiting()));
+  }
   // Shared: by its choices, and by what the server calls when the client goes.
   auto answer =
       std::make_shared<Answer>(std::move(head), num_choices, asker.reply, *model.generator);

@@ -116,13 +116,22 @@ struct Ready {
   std::vector<std::string> stops;
 };
 
+// What would be computed and never told.
+void refuse_untold(const Parameters& request) {
+  if (request.streams) throw field_error("stream", "an answer in a file is no stream");
+  if (request.top_logprobs >= 0) throw field_error("logprobs", "logprobs are not done here");
+  if (request.returns_tokens) throw field_error("return_token_ids", "ids are not told here");
+}
+
 Ready ready(const Json& body, const ServedModel& model, std::uint64_t seed) {
   if (body.contains("messages")) {
     const ChatRequest request = parse_chat(body);
+    refuse_untold(request);
     if (!request.tool_names.empty()) throw field_error("tools", "tools are not done here");
     return {only_sequence(request, model, seed), request.stop};
   }
   const CompletionRequest request = parse_completion(body);
+  refuse_untold(request);
   return {only_sequence(request, model, seed), request.stop};
 }
 
@@ -169,7 +178,7 @@ class Runner {
 
   std::string mark_of(const std::string& line) const {
     const std::string all =
-        fmt::format("{}\n{}\n{}\n{}", model_.name, model_.fingerprint, jobs_.seed, line);
+        fmt::format("{}\n{}\n{}\n{}", jobs_.identity, model_.fingerprint, jobs_.seed, line);
     return to_hex(hash_bytes(all.data(), all.size())).substr(0, 16);
   }
 
@@ -210,7 +219,7 @@ class Runner {
       text.follow(made.request.prompt);
       const auto listener = std::make_shared<JobListener>(job, std::move(text), finished_);
       const auto number = model_.generator->submit(std::move(made.request), listener);
-      if (!number) throw ApiError(429, "the queue is full");
+      ATOLL_CHECK(number.has_value(), "a queue for {} requests is full", jobs_.at_once);
       numbers_.push_back(*number);
     } catch (const ApiError& error) {
       fail(job, error);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 
 #include "atoll/serve/api/serving.h"
 
@@ -14,11 +15,12 @@ namespace atl::serve::api {
 struct Jobs {
   std::filesystem::path requests;
   std::filesystem::path answers;
+  std::string identity;  ///< of model and template: answers of another are not gone on with
   std::uint64_t seed = 0;     ///< request i without a seed gets this + i
   std::int64_t at_once = 16;  ///< requests that are with the generator
 };
 
-/// What came of them.
+/// Counts of one run_jobs() call.
 struct JobsDone {
   std::int64_t answered = 0;
   std::int64_t failed = 0;  ///< of these: their line says why

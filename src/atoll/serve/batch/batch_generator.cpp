@@ -25,6 +25,7 @@ BatchGenerator::BatchGenerator(std::unique_ptr<StepModel> model, const BatchOpti
       room_(model_->room()),
       all_tokens_(model_->model().config.vocab_size),
       max_tokens_(std::min(room_.max_positions, room_.num_blocks * StepModel::kBlockSize)),
+      bytes_per_step_(model_->bytes_per_step()),
       pool_(room_.num_blocks, StepModel::kBlockSize),
       rooms_(static_cast<std::size_t>(room_.max_rows)),
       version_(options.version) {
@@ -57,6 +58,10 @@ void BatchGenerator::check(const GenerationRequest& request) const {
     if (token >= 0 && token < all_tokens_) continue;
     throw user_error("token {} of the prompt is outside the vocabulary of {}", token, all_tokens_);
   }
+  if (request.max_new_tokens < 0) {
+    throw user_error("max_new_tokens must be 0 or more, not {}", request.max_new_tokens);
+  }
+  request.changes.validate();
   if (!request.adapter.empty()) throw user_error("there is no adapter {}", request.adapter);
 }
 
@@ -131,6 +136,11 @@ void BatchGenerator::cancel(std::uint64_t number) {
   changed_.notify_all();
 }
 
+bool BatchGenerator::is_replacing() const {
+  const std::lock_guard lock(mutex_);
+  return next_model_ != nullptr;
+}
+
 std::string BatchGenerator::version() const {
   const std::lock_guard lock(mutex_);
   return next_model_ != nullptr ? next_version_ : version_;
@@ -168,15 +178,13 @@ bool BatchGenerator::wait_for_work() {
   });
   for (SequencePtr& sequence : submitted_) waiting_.push_back(std::move(sequence));
   submitted_.clear();
+  // Under the same lock: what is cancelled is here, too.
+  cancelling_ = std::exchange(cancelled_, {});
   return !ends_;
 }
 
 void BatchGenerator::end_cancelled() {
-  std::unordered_set<std::uint64_t> numbers;
-  {
-    const std::lock_guard lock(mutex_);
-    numbers.swap(cancelled_);
-  }
+  const std::unordered_set<std::uint64_t> numbers = std::exchange(cancelling_, {});
   if (numbers.empty()) return;
   for (const SequencePtr& sequence : running_) {
     if (numbers.contains(sequence->number)) end(*sequence, Finish::kCancelled);
@@ -219,7 +227,7 @@ void BatchGenerator::admit() {
       stats_.cached_tokens += sequence.computed;
       is_first = true;
     }
-    if (is_first) sequence.listener->on_begin();
+    if (is_first) tell(sequence, [&] { sequence.listener->on_begin(); });
     sequence.is_running = true;
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
@@ -330,7 +338,9 @@ void BatchGenerator::compute(std::vector<Part>& parts) {
         sequence.request.pooling != Pooling::kNone && sequence.computed < sequence.prompt_length();
     pieces.push_back({part.tokens, sequence.computed, sequence.blocks, part.wanted, is_pooled});
     part.chosen.resize(part.num_guessed + 1);
+    part.errors.resize(part.num_guessed + 1);
     if (part.wanted == StepModel::Wanted::kAll) part.prompt.resize(part.tokens.size());
+    part.prompt_errors.resize(part.prompt.size());
   }
   model_->step(
       pieces, [&](std::span<const StepModel::RowLogits> rows) { take_logits(parts, rows); },
@@ -353,9 +363,22 @@ void BatchGenerator::take_logits(std::vector<Part>& parts,
     try {
       take_row(part, row, rooms_[static_cast<std::size_t>(i)]);
     } catch (const std::exception& error) {
-      if (row.row + 1 == std::ssize(part.tokens)) part.error = error.what();
+      const std::int64_t guessed = row.row + 1 - sure_rows(part);
+      if (guessed >= 0) part.errors[static_cast<std::size_t>(guessed)] = error.what();
+      if (guessed < 0) part.prompt_errors[static_cast<std::size_t>(row.row)] = error.what();
     }
   });
+}
+
+std::int64_t BatchGenerator::sure_rows(const Part& part) {
+  return std::ssize(part.tokens) - static_cast<std::int64_t>(part.num_guessed);
+}
+
+std::string BatchGenerator::first_error(const Part& part) {
+  for (const std::string& error : part.prompt_errors) {
+    if (!error.empty()) return error;
+  }
+  return part.errors.front();
 }
 
 void BatchGenerator::take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const {
@@ -397,18 +420,18 @@ void BatchGenerator::take_hidden(Sequence& sequence, std::span<const float> hidd
 void BatchGenerator::deliver(Part& part) {
   Sequence& sequence = *part.sequence;
   const GenerationRequest& request = sequence.request;
-  sequence.computed += std::ssize(part.tokens) - static_cast<std::int64_t>(part.num_guessed);
-  name_blocks(sequence);
-  if (!part.error.empty()) {
-    sequence.result.error = part.error;
+  if (const std::string error = first_error(part); !error.empty()) {
+    sequence.result.error = error;
     return end(sequence, Finish::kFailed);
   }
+  sequence.computed += sure_rows(part);
+  name_blocks(sequence);
   for (TokenResult& result : part.prompt) {
     if (result.token >= 0) sequence.prompt_results.push_back(std::move(result));
   }
   const bool prompt_is_read = sequence.computed >= sequence.prompt_length();
   if (request.prompt_logprobs && prompt_is_read && !std::exchange(sequence.prompt_told, true)) {
-    sequence.listener->on_prompt(sequence.prompt_results);
+    tell(sequence, [&] { sequence.listener->on_prompt(sequence.prompt_results); });
   }
   if (sequence.computed < sequence.length()) return;
   if (request.max_new_tokens == 0) return end(sequence, Finish::kLength);
@@ -423,7 +446,13 @@ void BatchGenerator::take_tokens(Part& part) {
   // A token that was guessed right is what the row behind it was computed for.
   while (!sequence.ended && right < guessed.size() && sequence.tokens.back() == guessed[right]) {
     ++sequence.computed;
-    take_token(sequence, std::move(part.chosen[++right]));
+    ++right;
+    if (!part.errors[right].empty()) {
+      sequence.result.error = part.errors[right];
+      end(sequence, Finish::kFailed);
+    } else {
+      take_token(sequence, std::move(part.chosen[right]));
+    }
   }
   if (!sequence.ended) name_blocks(sequence);
   sequence.draft.learn(guessed.size(), right);
@@ -433,6 +462,8 @@ void BatchGenerator::take_tokens(Part& part) {
 }
 
 void BatchGenerator::name_blocks(Sequence& sequence) {
+  // What is pooled is read in whole each time, and its blocks would push out those of others.
+  if (sequence.request.pooling != Pooling::kNone) return;
   constexpr auto kSize = static_cast<std::size_t>(StepModel::kBlockSize);
   const std::span<const std::int32_t> tokens(sequence.tokens);
   while ((sequence.named + 1) * StepModel::kBlockSize <= sequence.computed) {
@@ -453,7 +484,12 @@ void BatchGenerator::take_token(Sequence& sequence, TokenResult token) {
   sequence.tokens.push_back(token.token);
   ++sequence.in_prompt[token.token];
   ++sequence.result.new_tokens;
-  if (!sequence.listener->on_token(token)) return end(sequence, Finish::kStop);
+  bool goes_on = false;
+  if (!tell(sequence, [&] { goes_on = sequence.listener->on_token(token); })) {
+    sequence.result.error = "what reads the answer has failed";
+    return end(sequence, Finish::kFailed);
+  }
+  if (!goes_on) return end(sequence, Finish::kStop);
   if (request.constraint != nullptr && request.constraint->is_over()) {
     return end(sequence, Finish::kStop);
   }
@@ -483,7 +519,18 @@ void BatchGenerator::end(Sequence& sequence, Finish finish) {
     if (std::exchange(sequence.is_running, false)) --stats_.running;
     count_blocks();
   }
-  sequence.listener->on_end(sequence.result);
+  tell(sequence, [&] { sequence.listener->on_end(sequence.result); });
+}
+
+template <typename Call>
+bool BatchGenerator::tell(const Sequence& sequence, Call&& call) {
+  try {
+    call();
+    return true;
+  } catch (const std::exception& error) {
+    log::error("serving: request {}: {}", sequence.number, error.what());
+    return false;
+  }
 }
 
 void BatchGenerator::remove_ended() {

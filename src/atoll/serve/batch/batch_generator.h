@@ -35,8 +35,9 @@ struct BatchOptions {
 
 /// Generates for many requests together with one model: continuous batching (Yu et al. 2022) with
 /// the keys and values in blocks (Kwon et al. 2023). Each step takes one token of every answer and
-/// pieces of the prompts. What a request gets does not depend on the others, bit for bit. Where
-/// memory is short the request that came last gives up its own, waits, and is computed again.
+/// pieces of the prompts. What a request gets does not depend on the others, bit for bit. When
+/// blocks run out, the newest running request is preempted: its blocks are freed, it waits, and its
+/// tokens are computed again.
 class BatchGenerator final : public Generator {
  public:
   BatchGenerator(std::unique_ptr<StepModel> model, const BatchOptions& options);
@@ -45,22 +46,25 @@ class BatchGenerator final : public Generator {
   BatchGenerator(const BatchGenerator&) = delete;
   BatchGenerator& operator=(const BatchGenerator&) = delete;
 
-  /// Requests that are submitted from now on are served by `model`, of the same shape and room,
-  /// once those before them are done: an answer comes from one model. Waits for nothing. False: the
-  /// model before it still waits so, and this one is not taken. Throws Error(kUser) for another
-  /// shape.
+  /// Serves later requests with `model`, which must have the same shape and StepRoom. Earlier
+  /// requests finish with the old model first, so that an answer comes from one. Returns at once;
+  /// false if an earlier replacement is still pending, and then `model` is dropped. Throws
+  /// Error(kUser) for another shape.
   bool replace_model(std::unique_ptr<StepModel> model, std::string version);
 
   std::optional<std::uint64_t> submit(GenerationRequest request,
                                       std::shared_ptr<GenerationListener> listener) override;
   void cancel(std::uint64_t number) override;
+  /// Whether a replacement is pending.
+  bool is_replacing() const;
   std::string version() const override;
+  std::int64_t max_waiting() const override { return options_.max_waiting; }
   GeneratorStats stats() const override;
   std::int64_t max_tokens() const override { return max_tokens_; }
   std::int64_t vocab_size() const override { return options_.vocab_size; }
-  /// Bytes of weights that a step reads, however many requests it serves.
   const StepRoom& room() const { return room_; }
-  std::size_t bytes_per_step() const { return model_->bytes_per_step(); }
+  /// Bytes of weights that a step reads, however many requests it serves.
+  std::size_t bytes_per_step() const { return bytes_per_step_; }
 
  private:
   using SequencePtr = std::unique_ptr<Sequence>;
@@ -70,9 +74,10 @@ class BatchGenerator final : public Generator {
     std::vector<std::int32_t> tokens;
     std::size_t num_guessed = 0;  // of these, at the end
     StepModel::Wanted wanted = StepModel::Wanted::kNothing;
+    std::vector<std::string> errors;  // why one of `chosen` could not be made
     std::vector<TokenResult> chosen;  // behind its last token that is sure, and each guessed one
     std::vector<TokenResult> prompt;  // where the logits of all rows were wanted
-    std::string error;
+    std::vector<std::string> prompt_errors;  // by row, where `prompt` has rows
   };
 
   void check(const GenerationRequest& request) const;
@@ -94,12 +99,19 @@ class BatchGenerator final : public Generator {
   void compute(std::vector<Part>& parts);
   void take_logits(std::vector<Part>& parts, std::span<const StepModel::RowLogits> rows);
   void take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const;
+  // Rows of tokens that are sure, not guessed.
+  static std::int64_t sure_rows(const Part& part);
+  // Of the rows that are sure.
+  static std::string first_error(const Part& part);
   void take_hidden(Sequence& sequence, std::span<const float> hidden) const;
   void deliver(Part& part);
   void take_tokens(Part& part);
   void name_blocks(Sequence& sequence);
   void take_token(Sequence& sequence, TokenResult token);
   void end(Sequence& sequence, Finish finish);
+  // Calls what a listener has to say; false: it has thrown, which is logged.
+  template <typename Call>
+  static bool tell(const Sequence& sequence, Call&& call);
   void remove_ended();
   void end_all(Finish finish, const std::string& error);
   void count_blocks();  // mutex_ is held
@@ -109,13 +121,15 @@ class BatchGenerator final : public Generator {
   StepRoom room_;
   std::int64_t all_tokens_;  // of the model, those beyond options_.vocab_size too
   std::int64_t max_tokens_;
+  std::size_t bytes_per_step_;
   BlockPool pool_;
   std::vector<ChoiceRoom> rooms_;
   std::string version_;  // of model_
 
   // Of the thread alone.
-  std::deque<SequencePtr> waiting_;   // those that lost their memory come first
-  std::vector<SequencePtr> running_;  // in the order in which they got memory
+  std::deque<SequencePtr> waiting_;               // those that lost their memory come first
+  std::unordered_set<std::uint64_t> cancelling_;  // in this turn
+  std::vector<SequencePtr> running_;              // in the order in which they got memory
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

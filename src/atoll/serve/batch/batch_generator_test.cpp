@@ -377,14 +377,18 @@ TEST(BatchGenerator, ANewModelServesWhatBeginsAfterIt) {
 
   BatchGenerator generator(tiny_model(config, kRoom), {.slots = 2, .version = "one"});
   const auto begun = std::make_shared<Collector>();
+  const auto gate = std::make_shared<Gate>();
   generator.submit(request(), begun);
-  begun->wait_for_tokens(3);
+  generator.submit({.prompt = text(1, 3), .max_new_tokens = 2}, gate);
+  gate->wait_until_entered();
   const auto in_queue = std::make_shared<Collector>();
   generator.submit(request(), in_queue);
   EXPECT_EQ(generator.version(), "one");
   EXPECT_TRUE(generator.replace_model(other_model(), "two"));
   EXPECT_EQ(generator.version(), "two");
   EXPECT_FALSE(generator.replace_model(other_model(), "three")) << "two still waits";
+  EXPECT_TRUE(generator.is_replacing());
+  gate->open();
   const Answer late = alone(generator, request());
   EXPECT_EQ(answer_of(*in_queue).result.version, "one");
   const Answer early = answer_of(*begun);

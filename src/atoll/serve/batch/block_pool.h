@@ -46,8 +46,8 @@ class BlockPool {
   Prefix find(const std::string& key, std::span<const std::int32_t> tokens,
               std::int64_t max_blocks);
   /// `block`, which its caller has, holds these block_size tokens behind `node`, and can be found
-  /// from now on. Where another block has the same it is that one which is found. Returns the node
-  /// of the longer sequence. `key` matters at the root alone.
+  /// from now on. If another block already holds the same, find() keeps returning that one. Returns
+  /// the node of the longer sequence. `key` matters at the root alone.
   Node add(const std::string& key, Node node, std::span<const std::int32_t> tokens,
            std::int32_t block);
 

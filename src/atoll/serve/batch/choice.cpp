@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "atoll/base/check.h"
+#include "atoll/base/error.h"
 #include "atoll/ops/sample_token/cpu.h"
 #include "atoll/serve/head_logits.h"
 
@@ -75,6 +75,19 @@ bool change_logits(const Sequence& sequence, ChoiceRoom& room) {
 }
 
 }  // namespace
+
+void LogitChanges::validate() const {
+  if (!(min_p >= 0 && min_p <= 1)) throw user_error("min_p must be from 0 to 1, not {}", min_p);
+  if (!(repetition_penalty > 0) || std::isinf(repetition_penalty)) {
+    throw user_error("repetition_penalty must be above 0, not {}", repetition_penalty);
+  }
+  if (!std::isfinite(presence_penalty) || !std::isfinite(frequency_penalty)) {
+    throw user_error("presence_penalty and frequency_penalty must be numbers");
+  }
+  for (const auto& [token, added] : bias) {
+    if (std::isnan(added)) throw user_error("the bias of token {} is no number", token);
+  }
+}
 
 bool changes_logits(const GenerationRequest& request) {
   const LogitChanges& c = request.changes;

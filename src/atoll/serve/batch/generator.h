@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,9 +47,11 @@ class Generator {
   /// Ends a request, wherever it is; on_end() follows with kCancelled unless it has ended already.
   virtual void cancel(std::uint64_t number) = 0;
 
-  /// What is the model's that serves requests submitted now: "step-00000060"; empty: it is always
-  /// the same.
+  /// The version of the model that will serve requests submitted now: "step-00000060"; empty where
+  /// the model never changes.
   virtual std::string version() const { return {}; }
+  /// Requests that may wait at most.
+  virtual std::int64_t max_waiting() const { return std::numeric_limits<std::int64_t>::max(); }
   virtual GeneratorStats stats() const = 0;
   /// Tokens of prompt and answer together that one request may have.
   virtual std::int64_t max_tokens() const = 0;

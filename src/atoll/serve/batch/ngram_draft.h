@@ -18,8 +18,8 @@ class NgramDraft {
   static constexpr std::size_t kMost = 7;
 
   /// The tokens that followed the last kLength ones of `tokens` when these came before, `most` of
-  /// them at most; fewer while guesses were wrong lately. `tokens` is the sequence of the last call
-  /// with more behind it.
+  /// them at most; fewer while guesses were wrong lately. `tokens` must extend the
+  /// sequence of the previous call.
   std::vector<std::int32_t> guess(std::span<const std::int32_t> tokens, std::size_t most);
   /// How many of a guess were right.
   void learn(std::size_t guessed, std::size_t right);

@@ -36,6 +36,9 @@ struct LogitChanges {
   double repetition_penalty = 1;  ///< divides a positive logit, and multiplies a negative one, of
                                   ///< tokens of the prompt and generated ones (Keskar et al. 2019)
   std::vector<std::pair<std::int32_t, double>> bias;  ///< added to a token's logit
+
+  /// Throws Error(kUser) naming the number that makes no sense.
+  void validate() const;
 };
 
 /// What one vector for a whole text is made of: the model's last hidden states, behind its last
@@ -94,7 +97,7 @@ struct GenerationResult {
 };
 
 /// Gets what becomes of one request. Calls come from the engine's thread, one after another, and
-/// must not take long: all other requests wait meanwhile.
+/// must not take long: all other requests wait meanwhile. A listener that throws ends its request.
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;

@@ -9,7 +9,8 @@ namespace atl::serve {
 /// How many rows a step may have.
 struct StepBudget {
   std::int64_t rows = 128;  ///< at most
-  /// Of prompts, where answers are under way too: what these wait for with each of their tokens.
+  /// Rows of prompts while answers are being generated: bounds how much a prompt delays each token
+  /// of an answer.
   std::int64_t prompt_rows_beside_answers = 32;
 };
 
