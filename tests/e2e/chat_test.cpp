@@ -25,8 +25,7 @@ class Chat : public Train {
     const std::string size = "vocab_size = 300\n";
     write_file(recipe(), text.erase(text.find(size), size.size()));
     trained("run", {"--train.steps=5", "--data.new_tokenizer=char", "--train.context=128"});
-    write_file(path("chat.jinja"),
-               "{% for m in messages %}{{ m.content }} {% endfor %}");
+    write_file(path("chat.jinja"), "{% for m in messages %}{{ m.content }} {% endfor %}");
   }
 
   std::vector<std::string> words(const std::vector<std::string>& more = {}) const {
@@ -88,7 +87,7 @@ TEST_F(Chat, AtATerminalKeysEditAndCtrlCEndsAnAnswer) {
   };
   program.read_until(shows("> "));
   // A word too many is taken back, and the line is there again with the arrow.
-  program.type("/set temperatur\x17/set seed=7\r");
+  program.type("/set temperatur\x15/set seed=7\r");
   program.read_until(shows("/set seed=7\x1b[K\r\n"));
   program.type(
       "\x1b[A\x7f"

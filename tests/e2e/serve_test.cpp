@@ -29,8 +29,7 @@ class Serve : public Train {
     const std::string size = "vocab_size = 300\n";
     write_file(recipe(), text.erase(text.find(size), size.size()));
     trained("run", steps(5));
-    write_file(path("chat.jinja"),
-               "{% for m in messages %}{{ m.content }} {% endfor %}");
+    write_file(path("chat.jinja"), "{% for m in messages %}{{ m.content }} {% endfor %}");
   }
 
   static std::vector<std::string> steps(int count) {

@@ -1,6 +1,7 @@
 #include "atoll/cli/chat/line_editor.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -47,6 +48,12 @@ class RawTerminal {
 int next_byte() {
   unsigned char byte = 0;
   return ::read(STDIN_FILENO, &byte, 1) == 1 ? byte : -1;
+}
+
+// Whether the next byte is there already.
+bool has_more_input() {
+  pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+  return ::poll(&input, 1, 0) == 1;
 }
 
 // As shells have them.
@@ -160,11 +167,13 @@ LineEditor::Line LineEditor::edit(const std::string& prompt, bool is_bold) {
   const RawTerminal raw;
   line_.clear();
   for (;;) {
-    draw(prompt, is_bold);
+    if (!has_more_input()) draw(prompt, is_bold);
     const int byte = next_byte();
     const bool is_end = byte < 0 || (byte == ('D' & 31) && line_.text().empty());
     if (is_end || byte == '\r' || byte == '\n' || byte == ('C' & 31)) {
-      fmt::print("\r\n");
+      draw(prompt, is_bold);
+      fmt::print("\n");
+      std::fflush(stdout);
       if (is_end) return {End::kClosed, {}};
       if (byte == ('C' & 31)) return {End::kInterrupted, {}};
       return {End::kEntered, line_.enter()};

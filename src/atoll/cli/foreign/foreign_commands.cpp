@@ -14,8 +14,9 @@ struct Foreign {
 constexpr Foreign kForeign[] = {
     {"api web chat-web webui llama-server openai", "did you mean `atoll serve MODEL`?"},
     {"chat-cli ask talk converse interact llama-cli main",
-     "`atoll chat MODEL` is a conversation; `atoll generate MODEL --chat --prompt TEXT` answers one "
-     "message"},
+     "`atoll chat MODEL` is a conversation; `atoll generate MODEL --chat --prompt TEXT` answers "
+     "one "
+     "one message"},
     {"complete completion predict infer inference sample speak write prompt text-generation",
      "did you mean `atoll generate MODEL --prompt TEXT`?"},
     {"run exec start",

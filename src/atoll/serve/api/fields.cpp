@@ -64,6 +64,32 @@ std::string bounds_of(const FieldRule& rule) {
   return fmt::format("from {} to {}", rule.least, rule.most);
 }
 
+// An object's members are looked for one by one: of very many that takes seconds, for which all
+// other requests wait.
+constexpr int kMaxMembers = 2048;
+
+// Counts colons between brackets, of a text that may be no JSON at all.
+void refuse_wide_objects(std::string_view body) {
+  std::vector<int> members = {0};
+  bool in_string = false;
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      members.push_back(0);
+    } else if ((c == '}' || c == ']') && members.size() > 1) {
+      members.pop_back();
+    } else if (c == ':' && ++members.back() > kMaxMembers) {
+      throw ApiError(400,
+                     fmt::format("an object of the request has more than {} members", kMaxMembers));
+    }
+  }
+}
+
 }  // namespace
 
 const Json* find_field(const Json& object, const FieldRule& rule, std::string_view where) {
@@ -108,6 +134,7 @@ void refuse_unknown(const Json& object, const std::vector<FieldRule>& rules,
 }
 
 Json parse_body(std::string_view body) {
+  refuse_wide_objects(body);
   Json json;
   try {
     json = parse_ordered_json(body, "the request", {.refusal = ErrorKind::kUser});

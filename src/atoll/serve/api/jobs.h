@@ -15,7 +15,7 @@ namespace atl::serve::api {
 struct Jobs {
   std::filesystem::path requests;
   std::filesystem::path answers;
-  std::string identity;  ///< of model and template: answers of another are not gone on with
+  std::string identity;       ///< of model and template: answers of another are not gone on with
   std::uint64_t seed = 0;     ///< request i without a seed gets this + i
   std::int64_t at_once = 16;  ///< requests that are with the generator
 };

@@ -91,6 +91,9 @@ Json operation_of(const RouteInfo& route) {
       {"content", {{"application/json", {{"schema", {{"$ref", "#/components/schemas/Error"}}}}}}}};
   Json answer = {{"description", "The answer."},
                  {"content", {{route.answer_type, Json::object()}}}};
+  const bool streams = std::ranges::any_of(
+      route.rules, [](const FieldRule& rule) { return std::string_view(rule.name) == "stream"; });
+  if (streams) answer["content"]["text/event-stream"] = Json::object();
   operation["responses"] = {{"200", answer}, {"default", error}};
   if (!route.needs_key) operation["security"] = Json::array();
   return operation;

@@ -21,6 +21,7 @@ constexpr double kMaxTemperature = 2;  // OpenAI's bound
 constexpr double kMaxPenalty = 2;      // OpenAI's bound
 constexpr double kMaxBias = 100;       // OpenAI's bound
 constexpr double kMaxRepetition = 10;  // beyond it no other token has a chance
+constexpr double kMinRepetition = LogitChanges::kMinRepetition;
 constexpr std::size_t kMaxFormBytes = 64 << 10;
 constexpr double kMaxToken = std::numeric_limits<std::int32_t>::max();
 
@@ -168,11 +169,10 @@ std::vector<Field<Parameters>> sampling_fields() {
          into.changes.frequency_penalty = value.get<double>();
        }},
       {{"repetition_penalty", Type::kNumber,
-        "Makes tokens of prompt and answer less likely; 1: no change.", 0, kMaxRepetition},
+        "Makes tokens of prompt and answer less likely; 1: no change.", kMinRepetition,
+        kMaxRepetition},
        [](const Json& value, Parameters& into) {
          into.changes.repetition_penalty = value.get<double>();
-         if (into.changes.repetition_penalty > 0) return;
-         throw field_error("repetition_penalty", "repetition_penalty must be above 0");
        }},
   };
 }

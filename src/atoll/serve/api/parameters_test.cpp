@@ -57,6 +57,7 @@ const std::vector<Wrong> kWrongEverywhere = {
     {"presence_penalty", "2.1", kValue},
     {"frequency_penalty", "-2.1", kValue},
     {"repetition_penalty", "0", kValue},
+    {"repetition_penalty", "1e-40", kValue},
     {"repetition_penalty", "11", kValue},
     {"response_format", "5", kType},
     {"response_format", R"({"type":"json_object"})", kUnsupported},
@@ -177,6 +178,9 @@ TEST_F(ServeFields, WhatIsNoObjectOfJsonIsRefused) {
   }
   const std::string deep = "{\"prompt\":" + std::string(1000, '[') + std::string(1000, ']') + "}";
   EXPECT_EQ(ask("POST /v1/completions", deep).status, 400);
+  std::string wide = "{\"prompt\":\"a\"";
+  for (int i = 0; i < 3000; ++i) wide += ",\"" + std::to_string(i) + "\":0";
+  EXPECT_THAT(ask("POST /v1/completions", wide + "}").body, HasSubstr("2048 members"));
 }
 
 TEST_F(ServeFields, FieldsThatChangeNothingAreTaken) {

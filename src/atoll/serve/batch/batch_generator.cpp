@@ -480,7 +480,11 @@ void BatchGenerator::take_token(Sequence& sequence, TokenResult token) {
     sequence.result.stop_token = token.token;
     return end(sequence, Finish::kStop);
   }
-  if (request.constraint != nullptr) request.constraint->accept(token.token);
+  if (request.constraint != nullptr &&
+      !tell(sequence, [&] { request.constraint->accept(token.token); })) {
+    sequence.result.error = "the form of the answer could not be followed";
+    return end(sequence, Finish::kFailed);
+  }
   sequence.tokens.push_back(token.token);
   ++sequence.in_prompt[token.token];
   ++sequence.result.new_tokens;

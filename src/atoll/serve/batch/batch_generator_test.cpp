@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
+#include <stdexcept>
 
 #include "atoll/base/error.h"
 #include "atoll/ops/testing.h"
@@ -256,6 +258,13 @@ TEST(BatchGenerator, RefusesWhatCanNeverBeServed) {
   refused({.prompt = {-1}, .max_new_tokens = 1});
   refused({.prompt = text(1, 64), .max_new_tokens = 1});
   refused({.prompt = text(1, 65), .max_new_tokens = 0});
+  GenerationRequest penalised = {.prompt = {1}, .max_new_tokens = 1};
+  penalised.changes.repetition_penalty = 1e-40;
+  refused(std::move(penalised));
+  GenerationRequest cut = {.prompt = {1}, .max_new_tokens = 1};
+  cut.changes.min_p = 2;
+  refused(std::move(cut));
+  refused({.prompt = {1}, .max_new_tokens = -1});
   GenerationRequest adapted = {.prompt = {1}, .max_new_tokens = 1};
   adapted.adapter = "x";
   refused(std::move(adapted));
@@ -298,6 +307,44 @@ TEST(BatchGenerator, APromptAloneHasLogProbabilitiesAndNoToken) {
     EXPECT_GE(answer.prompt[i].top[0].second, answer.prompt[i].top[1].second);
     EXPECT_GE(answer.prompt[i].top[0].second, answer.prompt[i].logprob);
   }
+}
+
+// Says something, and then fails.
+class Thrower final : public GenerationListener {
+ public:
+  bool on_token(const TokenResult& /*token*/) override {
+    if (++count_ == 3) throw std::runtime_error("no more room");
+    return true;
+  }
+  void on_end(const GenerationResult& result) override { ended_.set_value(result.finish); }
+  Finish wait() { return ended_.get_future().get(); }
+
+ private:
+  int count_ = 0;
+  std::promise<Finish> ended_;
+};
+
+TEST(BatchGenerator, AListenerThatThrowsEndsItsRequestAlone) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {});
+  const auto thrower = std::make_shared<Thrower>();
+  const auto other = std::make_shared<Collector>();
+  generator.submit({.prompt = text(4, 9), .max_new_tokens = 20}, other);
+  generator.submit({.prompt = text(5, 9), .max_new_tokens = 20}, thrower);
+  EXPECT_EQ(thrower->wait(), Finish::kFailed);
+  EXPECT_EQ(other->wait().new_tokens, 20);
+  EXPECT_EQ(generator.stats().failed, 1);
+}
+
+TEST(BatchGenerator, NumbersOfTheModelThatAreNoneFailTheRequest) {
+  auto model = tiny_model(tiny_config("llama"), kRoom);
+  model->store().params().back()->value.data<float>()[0] = std::nanf("");
+  BatchGenerator generator(std::move(model), {});
+  const Answer answer = alone(generator, {.prompt = text(4, 9), .max_new_tokens = 20});
+  EXPECT_EQ(answer.result.finish, Finish::kFailed);
+  EXPECT_NE(answer.result.error, "");
+  GenerationRequest scored = {.prompt = text(4, 9), .max_new_tokens = 0};
+  scored.prompt_logprobs = true;
+  EXPECT_EQ(alone(generator, std::move(scored)).result.finish, Finish::kFailed);
 }
 
 TEST(BatchGenerator, EmbeddingsDoNotDependOnPieces) {

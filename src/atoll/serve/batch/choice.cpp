@@ -78,8 +78,9 @@ bool change_logits(const Sequence& sequence, ChoiceRoom& room) {
 
 void LogitChanges::validate() const {
   if (!(min_p >= 0 && min_p <= 1)) throw user_error("min_p must be from 0 to 1, not {}", min_p);
-  if (!(repetition_penalty > 0) || std::isinf(repetition_penalty)) {
-    throw user_error("repetition_penalty must be above 0, not {}", repetition_penalty);
+  if (!(repetition_penalty >= kMinRepetition) || std::isinf(repetition_penalty)) {
+    throw user_error("repetition_penalty must be {} or more, not {}", kMinRepetition,
+                     repetition_penalty);
   }
   if (!std::isfinite(presence_penalty) || !std::isfinite(frequency_penalty)) {
     throw user_error("presence_penalty and frequency_penalty must be numbers");

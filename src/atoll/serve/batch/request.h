@@ -37,6 +37,8 @@ struct LogitChanges {
                                   ///< tokens of the prompt and generated ones (Keskar et al. 2019)
   std::vector<std::pair<std::int32_t, double>> bias;  ///< added to a token's logit
 
+  /// A smaller repetition_penalty would take logits out of the range of numbers.
+  static constexpr double kMinRepetition = 0.01;
   /// Throws Error(kUser) naming the number that makes no sense.
   void validate() const;
 };

@@ -11,6 +11,9 @@ namespace {
 // A grammar that is very ambiguous has ever more stacks. Those beyond so many are dropped: fewer
 // texts are then allowed, and each of the other stacks still leads to an end.
 constexpr std::size_t kMaxStacks = 1024;
+// Stacks that are looked at on the way to those of one state. Rules that derive no text in many
+// ways have exponentially many.
+constexpr std::int64_t kMaxExpanded = 1 << 16;
 
 }  // namespace
 
@@ -28,22 +31,14 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar)
 StateId Automaton::start() {
   begin_set();
   enter(grammar_->root, kEmptyStack);
-  while (!waiting_.empty()) {
-    const StackId stack = waiting_.back();
-    waiting_.pop_back();
-    expand(stack);
-  }
+  expand_waiting();
   return intern_found();
 }
 
 StateId Automaton::state_of(StackId stack) {
   begin_set();
   visit(stack);
-  while (!waiting_.empty()) {
-    const StackId next = waiting_.back();
-    waiting_.pop_back();
-    expand(next);
-  }
+  expand_waiting();
   return intern_found();
 }
 
@@ -56,15 +51,23 @@ StateId Automaton::take_step(StateId state, std::uint8_t byte_class) {
     const auto set = static_cast<std::size_t>(item(from.item).target);
     if (!grammar_->byte_sets[set].test(byte)) continue;
     push({.item = from.item + 1, .below = from.below});
-    while (!waiting_.empty()) {
-      const StackId next = waiting_.back();
-      waiting_.pop_back();
-      expand(next);
-    }
+    expand_waiting();
   }
   const StateId result = intern_found();
   steps_[static_cast<std::size_t>(state) * num_classes_ + byte_class] = result;
   return result;
+}
+
+void Automaton::expand_waiting() {
+  while (!waiting_.empty()) {
+    if (++expanded_ > kMaxExpanded) {
+      was_cut_ = true;
+      return waiting_.clear();
+    }
+    const StackId stack = waiting_.back();
+    waiting_.pop_back();
+    expand(stack);
+  }
 }
 
 void Automaton::expand(StackId stack) {
@@ -163,6 +166,7 @@ StackId Automaton::stack_of(const Frame& frame) {
 }
 
 void Automaton::begin_set() {
+  expanded_ = 0;
   ++set_;
   found_.clear();
 }

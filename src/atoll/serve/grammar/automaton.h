@@ -72,6 +72,8 @@ class Automaton {
 
   /// Frames looked at since the beginning: what a walk has cost.
   std::int64_t work() const { return work_; }
+  /// Whether some state has fewer stacks than the grammar gives it, as it would have too many.
+  bool was_cut() const { return was_cut_; }
   /// Bytes that all states and stacks take, nearly.
   std::size_t bytes() const;
 
@@ -98,6 +100,7 @@ class Automaton {
   /// The stack that goes on at an item; the end of a sequence needs no frame.
   StackId stack_behind(std::int32_t item, StackId below);
   void begin_set();
+  void expand_waiting();
   StateId intern_found();
 
   std::shared_ptr<const Grammar> grammar_;  // shared with other automata of the grammar
@@ -112,6 +115,8 @@ class Automaton {
   std::vector<StateId> steps_;             // (states, classes); -1: not taken yet
   NumberTable state_numbers_;
   std::int64_t work_ = 0;
+  std::int64_t expanded_ = 0;  // for the present set
+  bool was_cut_ = false;
 
   // What expand() works on. A stack is visited, or entered by a repetition, in this set when its
   // mark is the set's.

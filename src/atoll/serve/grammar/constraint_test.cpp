@@ -37,6 +37,18 @@ TEST(MakeConstraint, RefusesWhatIsWrong) {
   EXPECT_THAT(refusal({FormatRequest::kRegex, std::string(2 << 20, 'a')}), HasSubstr("the most"));
 }
 
+// Rules that derive no text in exponentially many ways.
+TEST(MakeConstraint, RefusesAGrammarThatExplodes) {
+  std::string grammar = "root ::= r0\n";
+  for (int i = 0; i < 40; ++i) {
+    grammar += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " r" +
+               std::to_string(i + 1) + " | \"\"\n";
+  }
+  grammar += "r40 ::= \"a\" | \"\"\n";
+  GrammarCache cache(tokenizer_fixture("byte"));
+  EXPECT_THROW((void)make_constraint({FormatRequest::kGrammar, grammar}, cache, {}), Error);
+}
+
 TEST(GrammarCache, KeepsTheGrammarsUsedLast) {
   GrammarCache cache(tokenizer_fixture("byte"), 2);
   const FormatRequest a = {FormatRequest::kRegex, "a"}, b = {FormatRequest::kRegex, "b"};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "atoll/base/error.h"
+
 namespace atl::serve::grammar {
 
 SharedMasks::SharedMasks(std::shared_ptr<const Grammar> grammar,
@@ -28,6 +30,12 @@ GrammarConstraint::GrammarConstraint(std::shared_ptr<SharedMasks> masks,
     : shared_(std::move(masks)), masks_(shared_->current()), end_tokens_(std::move(end_tokens)) {
   const std::lock_guard lock(masks_->mutex);
   state_ = masks_->table.automaton().start();
+  if (masks_->table.automaton().was_cut()) {
+    throw user_error(
+        "the grammar derives the beginning of a text in too many ways; write rules that may be "
+        "empty "
+        "so that they do not follow one another");
+  }
 }
 
 void GrammarConstraint::mask(std::span<std::uint64_t> allowed) {

@@ -118,11 +118,11 @@ ChatMessage parse_message(const Json& json, std::size_t index, std::string_view 
   for (const auto& [key, value] : json.items()) {
     if (key == "role" || value.is_null()) continue;
     if (key != "content") {
-      extra[key] = value;
+      extra.get_ref<Json::object_t&>().emplace_back(key, value);  // keys differ already
     } else if (value.is_string()) {
       message.content = value.get<std::string>();
     } else if (value.is_array()) {
-      extra[key] = value;
+      extra.get_ref<Json::object_t&>().emplace_back(key, value);  // keys differ already
     } else {
       throw user_error("{}: message {}: \"content\" must be a string or a list of parts, not {}",
                        origin, index, value.type_name());
