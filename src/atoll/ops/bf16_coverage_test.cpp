@@ -200,7 +200,8 @@ const std::set<std::string> kNeverBf16 = {
     "muon_momentum",
     "orthogonalize",  // gradients and momenta
     "matmul_int8",
-    "embedding_int8",  // weights in 8 bits, activations in f32
+    "embedding_int8",   // weights in 8 bits, activations in f32
+    "attention_paged",  // of a cache in f32
     "local_tokens",
     "local_positions",
     "softmax_part",  // logits are in the compute dtype
