@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "atoll/base/error.h"
@@ -44,15 +45,16 @@ volatile std::sig_atomic_t interrupted = 0;
 class AnswerInterrupt {
  public:
   AnswerInterrupt() {
-    interrupted = 0;
     struct sigaction action = {};
     action.sa_handler = [](int) { interrupted = 1; };
+    action.sa_flags = SA_RESTART;  // what is being read goes on
     ::sigaction(SIGINT, &action, &before_);
   }
   ~AnswerInterrupt() { ::sigaction(SIGINT, &before_, nullptr); }
   AnswerInterrupt(const AnswerInterrupt&) = delete;
   AnswerInterrupt& operator=(const AnswerInterrupt&) = delete;
 
+  static void forget() { interrupted = 0; }
   static bool came() { return interrupted != 0; }
 
  private:
@@ -78,7 +80,12 @@ class Terminal {
       : session_(session), stats_(stats), colors_(wants_color(STDOUT_FILENO)) {}
 
   void run() {
-    if (LineEditor::is_terminal()) fmt::print("/help lists what you can do here.\n");
+    // Between two lines, too, where the editor does not see the key.
+    std::optional<AnswerInterrupt> interrupt;
+    if (LineEditor::is_terminal()) {
+      interrupt.emplace();
+      fmt::print("/help lists what you can do here.\n");
+    }
     for (;;) {
       const LineEditor::Line line = read();
       if (line.end == LineEditor::Line::End::kClosed) return;
@@ -110,7 +117,7 @@ class Terminal {
   }
 
   void answer() {
-    const AnswerInterrupt interrupt;
+    AnswerInterrupt::forget();
     const ChatSession::Answer answer = session_.answer(
         [](std::string_view text) {
           fmt::print("{}", text);
