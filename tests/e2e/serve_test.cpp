@@ -48,7 +48,7 @@ class Serve : public Train {
     arguments.insert(arguments.end(), more.begin(), more.end());
     Running running = {std::make_unique<Program>(arguments, path("said"))};
     const std::regex line("serving run at http://127\\.0\\.0\\.1:([0-9]+)");
-    EXPECT_TRUE(wait_for([&] {
+    EXPECT_TRUE(soon([&] {
       const std::string said = std::filesystem::exists(path("said")) ? read_file(path("said")) : "";
       std::smatch match;
       if (!std::regex_search(said, match, line)) return false;
@@ -56,16 +56,6 @@ class Serve : public Train {
       return true;
     })) << running.program->errors();
     return running;
-  }
-
-  template <typename Test>
-  static bool wait_for(Test&& test) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
-    while (!test()) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return true;
   }
 
   static json post(int port, const std::string& where, const json& body) {
@@ -169,7 +159,7 @@ TEST_F(Serve, ANewerCheckpointAnswersAndFormsHold) {
   EXPECT_THAT(first["system_fingerprint"].get<std::string>(), HasSubstr("step-00000005"));
   trained("run", steps(10));
   json then;
-  EXPECT_TRUE(wait_for([&] {
+  EXPECT_TRUE(soon([&] {
     then = post(server.port, "/v1/completions", request);
     return then["system_fingerprint"] != first["system_fingerprint"];
   })) << server.program->errors();

@@ -32,7 +32,7 @@ serve::StepRoom room_for(const GeneratorNeeds& needs, const nn::ModelConfig& con
                      counted(config.max_positions, "position"));
   }
   const std::size_t block_bytes = serve::StepModel::block_bytes(config);
-  const std::int64_t of_context = (context + kBlock - 1) / kBlock;
+  const std::int64_t of_context = serve::StepModel::blocks_for(context);
   std::int64_t blocks = of_context * or_default(needs.slots, kSlots);
   if (needs.cache_bytes > 0) {
     blocks = static_cast<std::int64_t>(needs.cache_bytes / block_bytes);

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -89,6 +90,7 @@ class BatchGenerator final : public Generator {
   std::uint64_t change_model();
   void end_cancelled();
   void admit();
+  // In batch_steps.cpp: one step, from its plan to its listeners.
   // Blocks for what each sequence takes through the next step; some may lose theirs meanwhile.
   std::vector<Part> plan_step();
   // What a sequence may guess without a step of more than so many rows.
@@ -110,8 +112,7 @@ class BatchGenerator final : public Generator {
   void take_token(Sequence& sequence, TokenResult token);
   void end(Sequence& sequence, Finish finish);
   // Calls what a listener has to say; false: it has thrown, which is logged.
-  template <typename Call>
-  static bool tell(const Sequence& sequence, Call&& call);
+  static bool tell(const Sequence& sequence, const std::function<void()>& call);
   void remove_ended();
   void end_all(Finish finish, const std::string& error);
   void count_blocks();  // mutex_ is held

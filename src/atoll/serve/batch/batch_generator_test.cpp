@@ -170,8 +170,14 @@ TEST(BatchGenerator, GuessesChangeNothingAndSaveSteps) {
     EXPECT_TRUE(same(answer.tokens, expected.tokens)) << seed;
     EXPECT_EQ(answer.result.new_tokens, 140);
   }
+  // Of what the next token's logits depend on beside the model there is nothing to guess from.
+  const std::int64_t guessed = guessing.stats().guessed_tokens;
+  GenerationRequest changed = repeating(0);
+  changed.changes.bias = {{3, 0.01}};
+  EXPECT_EQ(alone(guessing, std::move(changed)).result.new_tokens, 140);
+  EXPECT_EQ(guessing.stats().guessed_tokens, guessed);
   EXPECT_GT(guessing.stats().right_guesses, 50) << "of " << guessing.stats().guessed_tokens;
-  EXPECT_EQ(guessing.stats().steps + guessing.stats().right_guesses, plain.stats().steps);
+  EXPECT_EQ(guessing.stats().steps + guessing.stats().right_guesses - 140, plain.stats().steps);
 }
 
 TEST(BatchGenerator, ACancelledRequestEndsWhereverItIs) {
@@ -364,7 +370,37 @@ TEST(BatchGenerator, EmbeddingsDoNotDependOnPieces) {
     EXPECT_EQ(embedded(pieces, pooling), expected);
     EXPECT_EQ(embedded(pieces, pooling), expected) << "with all of it in the cache";
   }
-  EXPECT_NE(embedded(whole, Pooling::kMean), embedded(whole, Pooling::kLast));
+  EXPECT_EQ(pieces.stats().blocks_kept, 0) << "nobody could find them";
+}
+
+TEST(BatchGenerator, AMeanIsThatOfTheHiddenStatesOfAllTokens) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {});
+  const auto embedded = [&](std::size_t length, Pooling pooling) {
+    GenerationRequest request = {.prompt = text(4, length), .max_new_tokens = 0};
+    request.pooling = pooling;
+    return alone(generator, std::move(request)).result.embedding;
+  };
+  const std::vector<float> mean = embedded(3, Pooling::kMean);
+  std::vector<double> sum(mean.size(), 0);
+  for (std::size_t length = 1; length <= 3; ++length) {
+    const std::vector<float> last = embedded(length, Pooling::kLast);
+    for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += static_cast<double>(last[c]);
+  }
+  for (std::size_t c = 0; c < sum.size(); ++c) {
+    EXPECT_EQ(mean[c], static_cast<float>(sum[c] / 3));
+  }
+}
+
+// As likely as the likeliest is that one alone, at any temperature.
+TEST(BatchGenerator, MinPOfOneIsGreedy) {
+  BatchGenerator generator(tiny_model(tiny_config("llama"), kRoom), {});
+  GenerationRequest greedy = {.prompt = text(4, 9), .max_new_tokens = 40};
+  greedy.sampling.temperature = 0;
+  GenerationRequest cut = {.prompt = text(4, 9), .max_new_tokens = 40};
+  cut.sampling.temperature = 1;
+  cut.changes.min_p = 1;
+  EXPECT_TRUE(
+      same(alone(generator, std::move(cut)).tokens, alone(generator, std::move(greedy)).tokens));
 }
 
 // Allows even tokens alone, five of them.

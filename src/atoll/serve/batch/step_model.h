@@ -31,6 +31,10 @@ class StepModel {
  public:
   /// Positions that a block holds.
   static constexpr std::int64_t kBlockSize = 16;
+  /// Blocks that hold so many positions.
+  static constexpr std::int64_t blocks_for(std::int64_t positions) {
+    return (positions + kBlockSize - 1) / kBlockSize;
+  }
 
   /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
   /// a CPU.
