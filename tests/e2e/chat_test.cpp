@@ -85,15 +85,29 @@ TEST_F(Chat, AtATerminalKeysEditAndCtrlCEndsAnAnswer) {
   const auto shows = [](std::string text) {
     return [text](const std::string& written) { return written.find(text) != std::string::npos; };
   };
-  program.read_until(shows("> "));
-  // A word too many is taken back, and the line is there again with the arrow.
+  // The editor has the terminal from here on, for the n-th time; before, keys are the system's.
+  const auto edits = [](int times) {
+    return [times](const std::string& written) {
+      int count = 0;
+      const std::string begin = "\x1b[?2004h";
+      for (std::size_t at = 0; (at = written.find(begin, at)) != std::string::npos; ++at) ++count;
+      return count >= times;
+    };
+  };
+  program.read_until(edits(1));
+  // A line that is begun is taken back, and the next one is there again with the arrow.
   program.type("/set temperatur\x15/set seed=7\r");
   program.read_until(shows("/set seed=7\x1b[K\r\n"));
+  program.read_until(edits(2));
   program.type(
       "\x1b[A\x7f"
-      "8\r/set\r");
+      "8\r");
+  program.read_until(edits(3));
+  program.type("/set\r");
   program.read_until(shows("seed=8 max_tokens=100"));
+  program.read_until(edits(4));
   program.type("\x03");
+  program.read_until(edits(5));
   program.type("/exit\r");
   EXPECT_EQ(program.wait().exit_code, 0);
 }
