@@ -44,7 +44,7 @@ class Chat : public Train {
     ::close(file);
     std::vector<std::string> arguments = words(more);
     arguments.push_back("--max-tokens=12");
-    const Finished finished = atoll(arguments);
+    Finished finished = atoll(arguments);
     ::dup2(before, STDIN_FILENO);
     ::close(before);
     return finished;
@@ -82,7 +82,7 @@ TEST_F(Chat, WhatCannotBeIsRefused) {
 
 TEST_F(Chat, AtATerminalKeysEditAndCtrlCEndsAnAnswer) {
   TerminalProgram program(words({"--max-tokens=100"}), 60);
-  const auto shows = [](std::string text) {
+  const auto shows = [](const std::string& text) {
     return [text](const std::string& written) { return written.find(text) != std::string::npos; };
   };
   // The editor has the terminal from here on, for the n-th time; before, keys are the system's.
