@@ -15,6 +15,7 @@ namespace atl::text {
 /// What is behind a ChatTemplate: the parsed template and the tokens that it may name.
 struct ChatProgram {
   std::string origin;
+  std::string sources;  ///< Of both trees, one after the other.
   jinja::Tree main;
   std::optional<jinja::Tree> with_tools;                ///< Used when there are tools.
   jinja::Dict tokens;                                   ///< bos_token, eos_token and so on.

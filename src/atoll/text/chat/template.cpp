@@ -166,6 +166,7 @@ ChatTemplate ChatTemplate::from_text(std::string_view source, std::string_view b
   auto program = std::make_shared<ChatProgram>();
   program->origin = origin;
   program->main = text::jinja::parse(source, origin);
+  program->sources = source;
   if (!bos_token.empty()) {
     text::set(program->tokens, "bos_token", text::Value(std::string(bos_token)));
   }
@@ -191,6 +192,10 @@ bool ChatTemplate::shows_time() const {
     return std::find(tree.names.begin(), tree.names.end(), "strftime_now") != tree.names.end();
   };
   return names(program_->main) || (program_->with_tools && names(*program_->with_tools));
+}
+
+bool ChatTemplate::mentions(std::string_view text) const {
+  return program_->sources.find(text) != std::string::npos;
 }
 
 TrainingText ChatTemplate::render_for_training(const std::vector<ChatMessage>& messages,

@@ -44,7 +44,9 @@ class ChatTemplate {
  public:
   /// Reads the template of a Hugging Face directory: chat_template.jinja, else "chat_template" in
   /// tokenizer_config.json (a text, or a list of named ones, of which "default" is used, and
-  /// "tool_use" when there are tools). bos_token and the like come from tokenizer_config.json.
+  /// "tool_use" when there are tools), else in chat_template.json, which processors have.
+  /// additional_chat_templates/tool_use.jinja is used when there are tools. bos_token and the like
+  /// come from tokenizer_config.json.
   /// Throws Error(kUser) when there is no template, naming what else can be given.
   static ChatTemplate from_directory(const std::filesystem::path& directory);
   /// Reads a template; `origin` is its path for messages. Throws Error(kUser) naming origin, line
@@ -56,6 +58,9 @@ class ChatTemplate {
   /// on them, or exceeds its bounds.
   std::string render(const std::vector<ChatMessage>& messages,
                      const ChatOptions& options = {}) const;
+
+  /// Whether this text stands somewhere in the template.
+  bool mentions(std::string_view text) const;
 
   /// Whether the template may write the time: its text can then differ from day to day.
   bool shows_time() const;

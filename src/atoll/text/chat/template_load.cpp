@@ -42,6 +42,17 @@ void read_tokens(const Json& from, text::jinja::Dict& tokens) {
   }
 }
 
+void set_main(text::ChatProgram& program, const std::string& source) {
+  program.main = text::jinja::parse(source, program.origin);
+  program.sources += source;
+}
+
+void set_with_tools(text::ChatProgram& program, const std::string& source,
+                    const std::string& origin) {
+  program.with_tools = text::jinja::parse(source, origin);
+  program.sources += source;
+}
+
 // The templates of {"name": ..., "template": ...} objects.
 void read_named(const Json& list, text::ChatProgram& program) {
   bool has_default = false;
@@ -56,10 +67,10 @@ void read_named(const Json& list, text::ChatProgram& program) {
     const auto name = entry["name"].get<std::string>();
     const auto source = entry["template"].get<std::string>();
     if (name == "default") {
-      program.main = text::jinja::parse(source, program.origin);
+      set_main(program, source);
       has_default = true;
     } else if (name == "tool_use") {
-      program.with_tools = text::jinja::parse(source, program.origin + " (tool_use)");
+      set_with_tools(program, source, program.origin + " (tool_use)");
     }
   }
   if (!has_default) {
@@ -68,6 +79,23 @@ void read_named(const Json& list, text::ChatProgram& program) {
         "to use as a file (--chat-template; in training data.chat_template)",
         program.origin);
   }
+}
+
+// The "chat_template" of a file's object. False: there is none.
+bool read_member(const Json& object, const std::filesystem::path& path,
+                 text::ChatProgram& program) {
+  const auto inside = object.find("chat_template");
+  if (inside == object.end() || inside->is_null()) return false;
+  program.origin = path.string() + ": chat_template";
+  if (inside->is_string()) {
+    set_main(program, inside->get<std::string>());
+  } else if (inside->is_array()) {
+    read_named(*inside, program);
+  } else {
+    throw user_error("{}: \"chat_template\" must be a string or a list, not {}", path.string(),
+                     inside->type_name());
+  }
+  return true;
 }
 
 // What fine-tuning files say of one message: OpenAI's "weight" (0 or 1), axolotl's "train".
@@ -141,29 +169,25 @@ ChatMessage parse_message(const Json& json, std::size_t index, std::string_view 
 ChatTemplate ChatTemplate::from_directory(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "chat_template.jinja";
   const std::filesystem::path config_path = directory / "tokenizer_config.json";
+  const std::filesystem::path processor_path = directory / "chat_template.json";
   const Json config = object_file(config_path);
   auto program = std::make_shared<text::ChatProgram>();
   read_tokens(config, program->tokens);
   read_tokens(object_file(directory / "special_tokens_map.json"), program->tokens);
-  const auto inside = config.find("chat_template");
   if (path_exists(file)) {
     program->origin = file.string();
-    program->main = text::jinja::parse(read_file(file), program->origin);
-  } else if (inside != config.end() && inside->is_string()) {
-    program->origin = config_path.string() + ": chat_template";
-    program->main = text::jinja::parse(inside->get<std::string>(), program->origin);
-  } else if (inside != config.end() && inside->is_array()) {
-    program->origin = config_path.string() + ": chat_template";
-    read_named(*inside, *program);
-  } else if (inside != config.end() && !inside->is_null()) {
-    throw user_error("{}: \"chat_template\" must be a string or a list, not {}",
-                     config_path.string(), inside->type_name());
-  } else {
+    set_main(*program, read_file(file));
+  } else if (!read_member(config, config_path, *program) &&
+             !read_member(object_file(processor_path), processor_path, *program)) {
     throw user_error(
         "{}: no chat template, neither chat_template.jinja nor \"chat_template\" in "
-        "tokenizer_config.json; give one as a file (--chat-template; in training "
-        "data.chat_template)",
+        "tokenizer_config.json or chat_template.json; give one as a file (--chat-template; in "
+        "training data.chat_template)",
         directory.string());
+  }
+  const auto tool_use = directory / "additional_chat_templates" / "tool_use.jinja";
+  if (!program->with_tools && path_exists(tool_use)) {
+    set_with_tools(*program, read_file(tool_use), tool_use.string());
   }
   return ChatTemplate(std::move(program));
 }

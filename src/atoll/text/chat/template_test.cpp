@@ -121,8 +121,11 @@ TEST(ChatTemplate, ReadsTheFileBeforeTheConfiguration) {
   const auto render = [&] { return ChatTemplate::from_directory(directory.path()).render({}); };
   EXPECT_EQ(error_of(render), directory.path().string() +
                                   ": no chat template, neither chat_template.jinja nor "
-                                  "\"chat_template\" in tokenizer_config.json; give one as a file "
-                                  "(--chat-template; in training data.chat_template)");
+                                  "\"chat_template\" in tokenizer_config.json or "
+                                  "chat_template.json; give one as a file (--chat-template; in "
+                                  "training data.chat_template)");
+  directory.write("chat_template.json", R"({"chat_template": "processor"})");
+  EXPECT_EQ(render(), "processor");
   directory.write("tokenizer_config.json",
                   R"({"bos_token": "<b>", "eos_token": {"content": "<e>", "lstrip": false},
                       "pad_token": null, "add_bos_token": true,
@@ -149,6 +152,21 @@ TEST(ChatTemplate, ChoosesAmongNamedTemplates) {
   EXPECT_NE(error_of(load).find("not of objects"), std::string::npos);
   directory.write("tokenizer_config.json", R"({"chat_template": 5})");
   EXPECT_NE(error_of(load).find("must be a string or a list, not number"), std::string::npos);
+}
+
+TEST(ChatTemplate, TakesTheOneForToolsBesideTheFile) {
+  const Directory directory;
+  directory.write("chat_template.jinja", "plain");
+  std::filesystem::create_directory(directory.path() / "additional_chat_templates");
+  directory.write("additional_chat_templates/tool_use.jinja", "{{ tools | length }} tools");
+  const ChatTemplate chat = ChatTemplate::from_directory(directory.path());
+  EXPECT_EQ(chat.render({}), "plain");
+  const ChatOptions options = {
+      .add_generation_prompt = false, .variables = R"({"tools": [{}, {}]})", .now = {}};
+  EXPECT_EQ(chat.render({}, options), "2 tools");
+  EXPECT_TRUE(chat.mentions("plain"));
+  EXPECT_TRUE(chat.mentions("length"));
+  EXPECT_FALSE(chat.mentions("plainly"));
 }
 
 TEST(ChatTemplate, TrainsOnAnswersAndTheTokenThatEndsThem) {
