@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 
 #include "atoll/http/testing.h"
 #include "train_fixture.h"
@@ -185,6 +186,28 @@ TEST_F(Serve, ThePageAndWhatItNeeds) {
   EXPECT_EQ(models["data"][0]["atoll"]["max_tokens"], 128);
   EXPECT_THAT(http::ask(server.port, "GET /metrics"), HasSubstr("atoll_requests"));
   EXPECT_EQ(end(server), 0);
+}
+
+TEST_F(Serve, ItsLoadIsLogged) {
+  const std::vector<std::string> logged = {"--log=" + path("load"), "--log-every=1"};
+  Running server = serve(logged);
+  post(server.port, "/v1/completions", {{"prompt", "the sea"}, {"max_tokens", 30}});
+  EXPECT_EQ(end(server), 0);
+  json sum = json::object();
+  std::istringstream lines(read_file(path("load/metrics.jsonl")));
+  for (std::string line; std::getline(lines, line);) {
+    const json record = json::parse(line);
+    for (const auto& [key, value] : record.items()) {
+      if (value.is_number()) sum[key] = sum.value(key, 0.0) + value.get<double>();
+    }
+  }
+  EXPECT_GT(sum["tokens/generated_per_s"], 0.0) << sum;
+  EXPECT_GT(sum["latency/first_token_p95_s"], 0.0) << sum;
+  EXPECT_THAT(atoll({"runs", "show", path("load")}).out, HasSubstr("generated_per_s"));
+  Running again = serve(logged);
+  EXPECT_THAT(error_line(atoll({"serve", path("run"), "--port=0", "--log=" + path("load")})),
+              HasSubstr("load"));
+  EXPECT_EQ(end(again), 0);
 }
 
 TEST_F(Serve, WhatCannotBeServedIsOneLineBeforeAnythingListens) {

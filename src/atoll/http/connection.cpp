@@ -110,7 +110,7 @@ void Connection::refuse(int status, std::string_view why) {
     phase_ = Phase::kGone;
     return;
   }
-  const Response response = Response::plain(status, why);
+  const Response response = options_.refusal(status, why);
   put(head_of(response, BodyEnd::kLength, /*keeps_alive=*/false) + response.body);
   if (phase_ != Phase::kGone) phase_ = Phase::kEnding;
   deadline_ = active_ + options_.stall_timeout;

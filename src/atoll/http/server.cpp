@@ -202,14 +202,14 @@ class Server::Loop {
     const Connection& connection = entry.connection;
     const Reply reply(outboxes_, connection.id(), connection.request_number());
     if (total_unread_ > options_.max_total_unread_bytes && !make_room_beside(entry)) {
-      reply.send(Response::plain(503, "too many answers wait for their readers; ask again later")
+      reply.send(options_.refusal(503, "too many answers wait for their readers; ask again later")
                      .add("Retry-After", "5"));
       return;
     }
     try {
       handler_(entry.connection.request(), reply);
     } catch (const std::exception& error) {
-      reply.send(Response::plain(500, error.what()));
+      reply.send(options_.refusal(500, error.what()));
     }
   }
 

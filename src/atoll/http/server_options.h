@@ -2,10 +2,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "atoll/http/request.h"
+#include "atoll/http/response.h"
 #include "atoll/http/tls.h"
 
 namespace atl::http {
@@ -29,6 +32,9 @@ struct ServerOptions {
   /// Its thread gets what no other thread of this machine wants (SCHED_IDLE), so that no client,
   /// whatever it asks, takes time from the work of this process.
   bool yields = false;
+  /// Makes the answer of what the server itself refuses: what is no HTTP, is too long or too slow.
+  /// Called on its thread.
+  std::function<Response(int status, std::string_view why)> refusal = Response::plain;
 };
 
 }  // namespace atl::http

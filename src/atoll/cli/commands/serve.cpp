@@ -19,6 +19,8 @@
 #include "atoll/cli/models/open_generator.h"
 #include "atoll/cli/models/served_model.h"
 #include "atoll/cli/models/weights.h"
+#include "atoll/cli/pages/serve_log.h"
+#include "atoll/cli/pages/watch_beside.h"
 #include "atoll/http/access.h"
 #include "atoll/http/tls.h"
 #include "atoll/launch/process_group.h"
@@ -56,6 +58,9 @@ struct Options {
   int threads = 0;
   std::int64_t drain_seconds = 30;
   std::int64_t follow_seconds = 0;
+  std::string log;
+  std::int64_t log_seconds = 5;
+  WatchFlags watch;
   WeightsArguments weights;
 };
 
@@ -166,6 +171,30 @@ class Follower {
   std::thread thread_;
 };
 
+// Where the load is logged; empty: nowhere.
+std::string log_directory(const Options& options, const std::string& model) {
+  if (!options.log.empty() || !options.watch.is_asked()) return options.log;
+  return (fs::path("runs") / ("serve-" + model)).string();
+}
+
+// The log of the load, and the page that shows it.
+class Watched {
+ public:
+  Watched(const Options& options, const std::string& model, const api::Service& service,
+          const serve::Generator& generator) {
+    const std::string directory = log_directory(options, model);
+    if (!directory.empty()) {
+      log_.emplace(directory, std::chrono::seconds(options.log_seconds), service.times(),
+                   generator);
+    }
+    page_.emplace(options.watch, std::vector<std::string>{directory});
+  }
+
+ private:
+  std::optional<ServeLog> log_;
+  std::optional<WatchBeside> page_;
+};
+
 constexpr std::chrono::milliseconds kTick{50};
 
 // Waits for a signal, at most for a tick.
@@ -206,6 +235,7 @@ int run(const Options& options) {
   model = open_until_signal(options, signals);
   const std::string name = model->served.name;
   service.serve(std::move(model->served));
+  const Watched watched(options, name, service, *model->generator);
   fmt::print("serving {} at {}\n", name, service.url());
   std::fflush(stdout);
   {
@@ -287,6 +317,13 @@ Action add(ArgumentParser& parser) {
                   "Seconds that requests have to end in after SIGTERM or Ctrl-C")
       .range(std::int64_t{0}, kMostSeconds)
       .show_default();
+  parser.add_option("--log", options->log,
+                    "Directory for metrics.jsonl: load, latencies and cache, for atoll watch; with "
+                    "--watch runs/serve-NAME");
+  parser.add_option("--log-every", options->log_seconds, "Seconds between its records")
+      .range(std::int64_t{1}, kMostSeconds)
+      .show_default();
+  add_watch_flags(parser, options->watch);
   return [options](const Invocation&) { return run(*options); };
 }
 

@@ -10,6 +10,7 @@
 #include "atoll/base/log.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/serve/api/reasoning.h"
 #include "atoll/serve/grammar/constraint.h"
 
 namespace atl::cli {
@@ -50,6 +51,12 @@ serve::api::ServedModel served_model(const ServedModelWords& words,
   if (served.chat) {
     served.chat_stop_tokens =
         model_dir::chat_stop_tokens(served.stop_tokens, *served.chat, served.tokenizer);
+    // Qwen and Hermes write tags and "arguments", Llama 3 neither.
+    const bool is_tagged = served.chat->mentions("<tool_call>");
+    const bool has_parameters = !is_tagged && served.chat->mentions("\"parameters\"");
+    served.tool_calls = {.is_tagged = is_tagged,
+                         .arguments = has_parameters ? "parameters" : "arguments"};
+    served.has_reasoning = served.chat->mentions(serve::api::kReasoningEnd);
   }
   const auto grammars = std::make_shared<serve::GrammarCache>(served.tokenizer);
   served.make_constraint = [grammars](const serve::FormatRequest& format,

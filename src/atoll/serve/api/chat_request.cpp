@@ -17,8 +17,9 @@ struct ChatDraft {
   std::optional<std::int64_t> max_completion_tokens;
   bool has_logprobs = false;
   std::optional<int> top_logprobs;
-  Json tools;  // null: none
-  std::string tool_choice;
+  Json tools;                           // null: none
+  std::string tool_choice;              // "auto", "none", "required"; empty: not given
+  std::optional<std::string> function;  // the one to call
   Json template_variables = Json::object();
 };
 
@@ -51,16 +52,34 @@ void take_tools(const Json& value, ChatDraft& into) {
   into.tools = value;
 }
 
+// {"type":"function","function":{"name":"..."}}, or nothing.
+std::optional<std::string> function_of(const Json& value) {
+  if (!value.is_object() || value.value("type", Json()) != "function") return std::nullopt;
+  const auto function = value.find("function");
+  if (function == value.end() || !function->is_object()) return std::nullopt;
+  const auto name = function->find("name");
+  if (name == function->end() || !name->is_string()) return std::nullopt;
+  return name->get<std::string>();
+}
+
 void take_tool_choice(const Json& value, ChatDraft& into) {
   constexpr const char* kName = "tool_choice";
-  into.tool_choice = value.is_string() ? value.get<std::string>() : "";
-  if (into.tool_choice == "auto" || into.tool_choice == "none") return;
-  if (into.tool_choice == "required" || value.is_object()) {
-    throw field_error(kName,
-                      "tool_choice that forces a call is not supported: give \"auto\" or \"none\"",
-                      "unsupported_parameter");
+  into.tool_choice = value.is_string() ? value.get<std::string>() : "required";
+  into.function = function_of(value);
+  const bool is_known =
+      into.tool_choice == "auto" || into.tool_choice == "none" || into.tool_choice == "required";
+  if (is_known && (value.is_string() || into.function)) return;
+  throw field_error(kName, R"(tool_choice must be "auto", "none", "required" or )"
+                           R"({"type":"function","function":{"name":"..."}})");
+}
+
+void take_reasoning_format(const Json& value, ChatDraft& into) {
+  constexpr const char* kName = "reasoning_format";
+  const bool is_none = value == "none";
+  if (!is_none && value != "auto" && value != "deepseek") {
+    throw field_error(kName, R"(reasoning_format must be "auto", "deepseek" or "none")");
   }
-  throw field_error(kName, "tool_choice must be \"auto\" or \"none\"");
+  into.request.splits_reasoning = !is_none;
 }
 
 void take_modalities(const Json& value, ChatDraft& /*into*/) {
@@ -94,8 +113,9 @@ std::vector<Field<ChatDraft>> tool_fields() {
       {{"tools", Type::kArray, "Functions that the model may call, for the chat template.", 0, 0,
         R"({"type":"object"})"},
        take_tools},
-      {{"tool_choice", Type::kOther, "\"none\": tools are not shown to the model.", 0, 0,
-        R"({"enum":["auto","none"]})"},
+      {{"tool_choice", Type::kOther,
+        "\"none\": tools are not shown to the model; \"required\", or one function: it calls.", 0,
+        0, R"({"anyOf":[{"enum":["auto","none","required"]},{"type":"object"}]})"},
        take_tool_choice},
       {{"parallel_tool_calls", Type::kBoolean, "False: an answer ends behind its first call."},
        [](const Json& value, ChatDraft& into) { into.request.has_one_call = !value.get<bool>(); }},
@@ -108,6 +128,10 @@ std::vector<Field<ChatDraft>> tool_fields() {
 
 std::vector<Field<ChatDraft>> other_fields() {
   return {
+      {{"reasoning_format", Type::kOther,
+        "\"none\": what the model thinks stays in the content, with its marks.", 0, 0,
+        R"({"enum":["auto","deepseek","none"]})"},
+       take_reasoning_format},
       {{"modalities", Type::kOther, "The list [\"text\"].", 0, 0,
         R"({"type":"array","items":{"enum":["text"]}})"},
        take_modalities},
@@ -149,6 +173,35 @@ std::vector<Field<ChatDraft>> main_fields() {
   };
 }
 
+// The tools of which one has to be called, for the grammar of the answer.
+void force_call(ChatDraft& draft) {
+  ChatRequest& request = draft.request;
+  if (draft.tools.is_null()) throw field_error("tool_choice", "tool_choice needs tools");
+  if (request.format) {
+    throw field_error("tool_choice",
+                      "an answer that has to be a call cannot have a form, too: leave out "
+                      "tool_choice, or response_format, grammar and regex");
+  }
+  Json tools = Json::array();
+  for (const Json& tool : draft.tools) {
+    const Json& function = tool["function"];
+    if (draft.function && function["name"] != *draft.function) continue;
+    Json one = Json::object({{"name", function["name"]}});
+    if (function.contains("parameters") && !function["parameters"].is_null()) {
+      one["parameters"] = function["parameters"];
+    }
+    tools.push_back(std::move(one));
+  }
+  if (tools.empty()) {
+    throw field_error("tool_choice", "tool_choice names a function that is not in tools");
+  }
+  request.forced_tools = to_text(tools);
+  if (draft.function) {
+    request.has_one_call = true;
+    request.tool_names = {*draft.function};
+  }
+}
+
 void join(ChatDraft& draft) {
   ChatRequest& request = draft.request;
   if (draft.max_completion_tokens) request.max_tokens = draft.max_completion_tokens;
@@ -156,6 +209,7 @@ void join(ChatDraft& draft) {
     throw field_error("top_logprobs", "top_logprobs needs \"logprobs\": true");
   }
   if (draft.has_logprobs) request.top_logprobs = draft.top_logprobs.value_or(0);
+  if (draft.tool_choice == "required") force_call(draft);
   if (draft.tool_choice == "none" || draft.tools.is_null()) {
     request.tool_names.clear();
   } else {

@@ -14,6 +14,10 @@ struct ChatRequest : Parameters {
   std::string variables;                ///< for the template, as ChatOptions::variables
   std::vector<std::string> tool_names;  ///< that the model may call; empty: none
   bool has_one_call = false;            ///< an answer ends behind its first call of a tool
+  /// The tools of which the answer has to call one, as the list "tools" of
+  /// grammar::tool_call_grammar(); empty: it need not.
+  std::string forced_tools;
+  bool splits_reasoning = true;  ///< what was thought is told apart from the answer
 };
 
 /// All fields of a request.

@@ -24,6 +24,7 @@ Choice::Choice(ChoiceOptions options, std::shared_ptr<Answer> answer, Serving& s
       shared_(shared),
       times_(shared.times),
       text_(shared.model.tokenizer, options_.stops),
+      reasoning_(options_.begins_in_reasoning),
       finder_(options_.tool_names, options_.has_one_call),
       logprobs_(shared.model.tokenizer, answer_->head().is_chat, answer_->head().top_logprobs),
       came_(came) {}
@@ -86,14 +87,25 @@ void Choice::take(const Piece& piece) {
       ids_ += fmt::format("{}{}", ids_.empty() ? "" : ",", token.token.token);
     }
   }
-  show(finder_.push(piece.text));
+  if (options_.splits_reasoning) {
+    take_text(reasoning_.push(piece.text));
+  } else {
+    show(finder_.push(piece.text));
+  }
+}
+
+void Choice::take_text(const ReasoningPart& part) {
+  AnswerPart shown = finder_.push(part.text);
+  shown.reasoning = part.reasoning;
+  show(std::move(shown));
 }
 
 void Choice::show(AnswerPart part) {
   if (!answer_->head().streams) {
+    part_.reasoning += part.reasoning;
     part_.text += part.text;
     std::move(part.calls.begin(), part.calls.end(), std::back_inserter(part_.calls));
-  } else if (!part.text.empty() || !part.calls.empty()) {
+  } else if (!part.reasoning.empty() || !part.text.empty() || !part.calls.empty()) {
     answer_->write_chunk(chunk(delta(part), nullptr));
   }
 }
@@ -101,13 +113,15 @@ void Choice::show(AnswerPart part) {
 // The text, and of a chat its calls, of one chunk.
 std::string Choice::delta(const AnswerPart& part) {
   if (!answer_->head().is_chat) return "\"text\":" + json_string(part.text);
-  std::string members;
-  if (!part.text.empty()) members = "\"content\":" + json_string(part.text);
-  if (!part.calls.empty()) {
-    if (!members.empty()) members += ',';
-    members += "\"tool_calls\":" + calls_json(part.calls, /*has_index=*/true);
+  std::vector<std::string> members;
+  if (!part.reasoning.empty()) {
+    members.push_back("\"reasoning_content\":" + json_string(part.reasoning));
   }
-  return fmt::format("\"delta\":{{{}}}", members);
+  if (!part.text.empty()) members.push_back("\"content\":" + json_string(part.text));
+  if (!part.calls.empty()) {
+    members.push_back("\"tool_calls\":" + calls_json(part.calls, /*has_index=*/true));
+  }
+  return fmt::format("\"delta\":{{{}}}", fmt::join(members, ","));
 }
 
 std::string Choice::calls_json(const std::vector<ToolCall>& calls, bool has_index) {
@@ -151,6 +165,9 @@ std::string Choice::whole(const char* finish) {
   const bool has_calls = !part_.calls.empty();
   std::string message = "\"role\":\"assistant\",\"content\":";
   message += part_.text.empty() && has_calls ? "null" : json_string(part_.text);
+  if (!part_.reasoning.empty()) {
+    message += ",\"reasoning_content\":" + json_string(part_.reasoning);
+  }
   if (has_calls) message += ",\"tool_calls\":" + calls_json(part_.calls, /*has_index=*/false);
   return chunk(fmt::format("\"message\":{{{},\"refusal\":null}}", message), finish);
 }
@@ -168,6 +185,7 @@ void Choice::on_end(const GenerationResult& result) {
   const bool is_whole = result.finish == Finish::kStop || result.finish == Finish::kLength;
   if (is_whole) {
     take(text_.finish());
+    if (options_.splits_reasoning) take_text(reasoning_.finish());
     show(finder_.finish());
     const char* finish = finish_name(result.finish);
     if (answer_->head().streams) {

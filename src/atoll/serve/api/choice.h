@@ -10,6 +10,7 @@
 #include "atoll/serve/api/answer.h"
 #include "atoll/serve/api/answer_text.h"
 #include "atoll/serve/api/logprobs_text.h"
+#include "atoll/serve/api/reasoning.h"
 #include "atoll/serve/api/serving.h"
 #include "atoll/serve/api/tool_calls.h"
 
@@ -21,6 +22,8 @@ struct ChoiceOptions {
   std::vector<std::string> stops;
   std::vector<std::string> tool_names;
   bool has_one_call = false;
+  bool splits_reasoning = false;     ///< what was thought is told apart from the answer
+  bool begins_in_reasoning = false;  ///< the prompt ends behind <think>
   bool echoes = false;
   bool counts_prompt = false;  ///< in the answer's usage
   std::vector<std::int32_t> prompt;
@@ -46,6 +49,7 @@ class Choice : public GenerationListener {
 
  private:
   void take(const Piece& piece);
+  void take_text(const ReasoningPart& part);
   void show(AnswerPart part);
   void observe_token();
   std::string chunk(std::string_view content, const char* finish);
@@ -60,6 +64,7 @@ class Choice : public GenerationListener {
   Serving& shared_;
   RequestTimes& times_;
   AnswerText text_;
+  ReasoningFinder reasoning_;
   ToolCallFinder finder_;
   LogprobsText logprobs_;
   std::string ids_;  // of tokens that are not told yet

@@ -9,6 +9,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/http/access.h"
+#include "atoll/serve/api/reasoning.h"
+#include "atoll/serve/api/reasoning_constraint.h"
 
 namespace atl::serve::api {
 
@@ -48,21 +50,23 @@ const char* name_of(FormatRequest::Kind kind) {
       return "grammar";
     case FormatRequest::Kind::kRegex:
       return "regex";
+    case FormatRequest::Kind::kToolCall:
+      return "tools";
     default:
       return "response_format";
   }
 }
 
-std::unique_ptr<TokenConstraint> constraint_of(const Parameters& request, const ServedModel& model,
+std::unique_ptr<TokenConstraint> constraint_of(const FormatRequest& format,
+                                               const ServedModel& model,
                                                const Tokens& stop_tokens) {
-  if (!request.format) return nullptr;
-  const char* name = name_of(request.format->kind);
+  const char* name = name_of(format.kind);
   if (!model.make_constraint) {
     throw field_error(name, fmt::format("{} is not supported by this server", name),
                       "unsupported_parameter");
   }
   try {
-    return model.make_constraint(*request.format, stop_tokens);
+    return model.make_constraint(format, stop_tokens);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kUser) throw;
     throw field_error(name, error.what());
@@ -115,6 +119,9 @@ struct Plan {
   bool echoes = false;
   std::vector<std::string> tool_names;
   bool has_one_call = false;
+  std::optional<FormatRequest> format;
+  bool begins_in_reasoning = false;  // the prompt has the mark
+  bool splits_reasoning = false;
   std::optional<std::int64_t> new_tokens;
   std::vector<Tokens> prompts;
 
@@ -137,7 +144,13 @@ GenerationRequest sequence_of(const Plan& plan, const Tokens& prompt, std::int64
   made.top_logprobs = request.top_logprobs;
   made.prompt_logprobs = plan.echoes && request.top_logprobs >= 0;
   made.cache_key = asker + "\n" + request.cache_salt;
-  made.constraint = constraint_of(request, model, made.stop_tokens);
+  if (plan.format) {
+    made.constraint = constraint_of(*plan.format, model, made.stop_tokens);
+    if (plan.begins_in_reasoning) {
+      made.constraint = std::make_unique<ReasoningConstraint>(model.tokenizer, made.stop_tokens,
+                                                              std::move(made.constraint));
+    }
+  }
   if (request.model != model.name) made.adapter = request.model;
   return made;
 }
@@ -146,11 +159,22 @@ Plan plan_of(const CompletionRequest& request, const ServedModel& model) {
   Plan plan{.request = request,
             .model = model,
             .echoes = request.echoes,
+            .format = request.format,
             .new_tokens = request.max_tokens.value_or(kDefaultNewTokens)};
   for (const Prompt& prompt : request.prompts) {
     plan.prompts.push_back(tokens_of_prompt(model, prompt));
   }
   return plan;
+}
+
+// The form of an answer that has to call a tool.
+FormatRequest forced_calls(const ChatRequest& request, const ServedModel& model) {
+  constexpr int kMaxCalls = 128;
+  const ToolCallForm& form = model.tool_calls;
+  const int most = form.is_tagged && !request.has_one_call ? kMaxCalls : 1;
+  return {.kind = FormatRequest::kToolCall,
+          .text = fmt::format(R"({{"tagged":{},"arguments":"{}","max_calls":{},"tools":{}}})",
+                              form.is_tagged, form.arguments, most, request.forced_tools)};
 }
 
 Plan plan_of(const ChatRequest& request, const ServedModel& model) {
@@ -159,8 +183,12 @@ Plan plan_of(const ChatRequest& request, const ServedModel& model) {
             .is_chat = true,
             .tool_names = request.tool_names,
             .has_one_call = request.has_one_call,
+            .format = request.forced_tools.empty() ? request.format : forced_calls(request, model),
+            .splits_reasoning = request.splits_reasoning && model.has_reasoning,
             .new_tokens = request.max_tokens};
-  plan.prompts.push_back(chat_tokens(model, request.messages, request.variables));
+  ChatPrompt prompt = chat_prompt(model, request.messages, request.variables);
+  plan.begins_in_reasoning = prompt.ends_in_reasoning && model.has_reasoning;
+  plan.prompts.push_back(std::move(prompt.tokens));
   return plan;
 }
 
@@ -170,6 +198,8 @@ ChoiceOptions choice_of(const Plan& plan, std::size_t prompt, std::int64_t numbe
           .stops = plan.request.stop,
           .tool_names = plan.tool_names,
           .has_one_call = plan.has_one_call,
+          .splits_reasoning = plan.splits_reasoning,
+          .begins_in_reasoning = plan.begins_in_reasoning,
           .echoes = plan.echoes,
           .counts_prompt = number == 0,
           .prompt = plan.prompts[prompt]};
@@ -304,9 +334,8 @@ std::vector<std::int32_t> prompt_tokens(const ServedModel& model, const std::str
   throw field_error("prompt", "prompt is empty, and the model has no token that begins a text");
 }
 
-std::vector<std::int32_t> chat_tokens(const ServedModel& model,
-                                      const std::vector<ChatMessage>& messages,
-                                      const std::string& variables) {
+ChatPrompt chat_prompt(const ServedModel& model, const std::vector<ChatMessage>& messages,
+                       const std::string& variables) {
   if (!model.chat) {
     throw ApiError(400, "the model has no chat template; use /v1/completions", "messages",
                    "unsupported_model");
@@ -314,9 +343,10 @@ std::vector<std::int32_t> chat_tokens(const ServedModel& model,
   try {
     const std::string text =
         model.chat->render(messages, {.add_generation_prompt = true, .variables = variables});
-    Tokens tokens = model.tokenizer.encode(text);
-    if (tokens.empty()) throw user_error("the conversation gives no token");
-    return tokens;
+    ChatPrompt prompt = {.tokens = model.tokenizer.encode(text),
+                         .ends_in_reasoning = ends_in_reasoning(text)};
+    if (prompt.tokens.empty()) throw user_error("the conversation gives no token");
+    return prompt;
   } catch (const Error& error) {
     throw field_error("messages", error.what());
   }

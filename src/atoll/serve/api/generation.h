@@ -42,10 +42,14 @@ std::vector<std::int32_t> tokens_of_prompt(const ServedModel& model, const Promp
                                            const char* name = "prompt");
 /// The tokens of a text prompt, with what the tokenizer puts before a text. Throws ApiError.
 std::vector<std::int32_t> prompt_tokens(const ServedModel& model, const std::string& text);
-/// The tokens of a conversation, ready for an answer. Throws ApiError naming "messages".
-std::vector<std::int32_t> chat_tokens(const ServedModel& model,
-                                      const std::vector<ChatMessage>& messages,
-                                      const std::string& variables);
+/// A conversation, ready for an answer.
+struct ChatPrompt {
+  std::vector<std::int32_t> tokens;
+  bool ends_in_reasoning = false;  ///< the template has begun what the model thinks
+};
+/// Renders a conversation. Throws ApiError naming "messages".
+ChatPrompt chat_prompt(const ServedModel& model, const std::vector<ChatMessage>& messages,
+                       const std::string& variables);
 /// Throws ApiError(404) for a name that is neither empty, the model's nor an adapter's.
 void check_model(const ServedModel& model, const std::string& name);
 

@@ -1,6 +1,7 @@
 #include "atoll/serve/api/metrics.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace atl::serve::api {
 
@@ -57,6 +58,35 @@ void Histogram::observe(double seconds) {
   const std::lock_guard lock(mutex_);
   ++counts_[static_cast<std::size_t>(bucket)];
   sum_ += seconds;
+}
+
+HistogramCounts Histogram::counts() const {
+  const std::lock_guard lock(mutex_);
+  return {.of_bound = counts_};
+}
+
+std::uint64_t HistogramCounts::total() const {
+  return std::accumulate(of_bound.begin(), of_bound.end(), std::uint64_t{0});
+}
+
+double HistogramCounts::quantile(double q) const {
+  const double wanted = q * static_cast<double>(total());
+  double before = 0;
+  for (std::size_t i = 0; i < Histogram::kBounds.size(); ++i) {
+    const auto here = static_cast<double>(of_bound[i]);
+    if (here > 0 && before + here >= wanted) {
+      const double low = i == 0 ? 0 : Histogram::kBounds[i - 1];
+      return low + (Histogram::kBounds[i] - low) * (wanted - before) / here;
+    }
+    before += here;
+  }
+  return Histogram::kBounds.back();
+}
+
+HistogramCounts HistogramCounts::operator-(const HistogramCounts& earlier) const {
+  HistogramCounts since = *this;
+  for (std::size_t i = 0; i < of_bound.size(); ++i) since.of_bound[i] -= earlier.of_bound[i];
+  return since;
 }
 
 void Histogram::write(metrics::PrometheusText& page, const char* name, const char* help) const {

@@ -12,6 +12,8 @@
 
 namespace atl::serve::api {
 
+struct HistogramCounts;
+
 /// How often times fell between bounds. Any thread may call it.
 class Histogram {
  public:
@@ -20,6 +22,7 @@ class Histogram {
                                          0.5,   1.0,    2.5,   5.0,  10.0,  30.0, 60.0, 300.0};
 
   void observe(double seconds);
+  HistogramCounts counts() const;
   /// Adds a family of that name to a page.
   void write(metrics::PrometheusText& page, const char* name, const char* help) const;
 
@@ -27,6 +30,19 @@ class Histogram {
   mutable std::mutex mutex_;
   std::array<std::uint64_t, kBounds.size() + 1> counts_ = {};
   double sum_ = 0;
+};
+
+/// What a Histogram has counted.
+struct HistogramCounts {
+  /// Of each bound, times up to it and above the one before; the last are those above all.
+  std::array<std::uint64_t, Histogram::kBounds.size() + 1> of_bound = {};
+
+  std::uint64_t total() const;
+  /// The time in seconds below which a share `q` of all lies, as if those between two bounds were
+  /// spread evenly; the last bound for what is above it. There must be one time at least.
+  double quantile(double q) const;
+  /// What has been counted since `earlier`.
+  HistogramCounts operator-(const HistogramCounts& earlier) const;
 };
 
 /// Times of generated sequences, measured where answers are made.

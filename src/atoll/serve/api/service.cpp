@@ -31,6 +31,8 @@ using http::Response;
 namespace {
 
 constexpr std::size_t kMaxConnections = 4096;
+// Bytes from which on a body takes noticeably long to read: tokenizing takes about 0.1 us a byte.
+constexpr std::size_t kLongBody = std::size_t{128} << 10;
 constexpr const char* kJsonType = "application/json";
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
@@ -115,7 +117,11 @@ class Service::State {
             http::ServerOptions{.host = options_.host,
                                 .port = options_.port,
                                 .tls = options_.tls,
-                                .max_connections = kMaxConnections},
+                                .max_connections = kMaxConnections,
+                                .refusal =
+                                    [](int status, std::string_view why) {
+                                      return error_response(ApiError(status, std::string(why)));
+                                    }},
             [this](const Request& request, const Reply& reply) { answer(request, reply); })),
         port_(server_->port()) {}
 
@@ -127,6 +133,7 @@ class Service::State {
     wait_until_sent();
     server_.reset();  // clients that are left go, which cancels their sequences
     worker_.reset();
+    worker_of_long_.reset();
     answers_.refuse_all(ending);
     while (num_sequences_ > 0) std::this_thread::sleep_for(kTick);
   }
@@ -143,6 +150,7 @@ class Service::State {
   bool is_idle() const {
     return num_requests_ == 0 && num_sequences_ == 0 && !server_->has_unsent();
   }
+  const RequestTimes& times() const { return times_; }
   int port() const { return port_; }
   std::string url() const {
     const bool is_six = options_.host.find(':') != std::string::npos;
@@ -256,7 +264,7 @@ class Service::State {
     return Response::of(kJsonType, to_text(model_json(model(), name, created_s_)));
   }
 
-  // --- Requests with a body: another thread reads them, since a long prompt takes long
+  // --- Requests with a body: other threads read them, since a long prompt takes long
 
   void hand_over(const Request& request, const Reply& reply, const std::string& asker) {
     if (!is_post(request.path)) {
@@ -269,8 +277,9 @@ class Service::State {
       --num_requests_;
       throw ApiError(503, "the server is ending");
     }
-    worker_->start([this, path = request.path, body = request.body,
-                    from = Asker{reply, asker, Choice::Clock::now()}] {
+    TaskThread& worker = request.body.size() < kLongBody ? *worker_ : *worker_of_long_;
+    worker.start([this, path = request.path, body = request.body,
+                  from = Asker{reply, asker, Choice::Clock::now()}] {
       if (from.reply.is_open()) work(path, body, from);
       --num_requests_;
     });
@@ -307,7 +316,9 @@ class Service::State {
   std::atomic<bool> is_ready_ = false;
   std::atomic<bool> is_ending_ = false;
   AnswerList answers_;
+  // Of long bodies another thread, so that they hold up each other alone.
   std::unique_ptr<TaskThread> worker_ = std::make_unique<TaskThread>();
+  std::unique_ptr<TaskThread> worker_of_long_ = std::make_unique<TaskThread>();
   std::unique_ptr<http::Server> server_;  // after what its thread uses
   int port_;
 };
@@ -326,6 +337,10 @@ void Service::refuse_new() {
 
 bool Service::is_idle() const {
   return state_->is_idle();
+}
+
+const RequestTimes& Service::times() const {
+  return state_->times();
 }
 
 int Service::port() const {

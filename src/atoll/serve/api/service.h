@@ -43,6 +43,8 @@ class Service {
   /// Whether all requests that came have their whole answers, and no client has some of one to get.
   bool is_idle() const;
 
+  /// What all requests took so far, as long as this lives.
+  const RequestTimes& times() const;
   int port() const;
   /// "http://127.0.0.1:8000".
   std::string url() const;

@@ -1,5 +1,7 @@
 #include "atoll/serve/api/service.h"
 
+#include <future>
+
 #include "atoll/serve/api/service_testing.h"
 
 namespace atl::serve::api {
@@ -194,6 +196,40 @@ TEST_F(ServeApi, PagesOfStrangersMayNotAsk) {
   const std::string answer =
       http::ask(service().port(), "GET /v1/models", "", "", "elsewhere.example");
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 421"));
+}
+
+TEST_F(ServeApi, WhatIsNoHttpGetsAnErrorOfTheSameForm) {
+  const HttpAnswer answer = ask("POST /v1/completions", "", "Content-Length: much\r\n");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.json()["error"]["type"], "invalid_request_error");
+  EXPECT_FALSE(answer.json()["error"]["message"].get<std::string>().empty());
+}
+
+// Allows everything.
+class AnyText : public TokenConstraint {
+ public:
+  void mask(std::span<std::uint64_t> /*allowed*/) override {}
+  void accept(std::int32_t /*token*/) override {}
+  bool is_over() const override { return false; }
+};
+
+TEST_F(ServeApi, ALongBodyHoldsUpNoShortOne) {
+  std::promise<void> is_reading, may_go_on;
+  ServedModel served = model();
+  served.make_constraint = [&](const FormatRequest&, std::span<const std::int32_t>) {
+    is_reading.set_value();
+    may_go_on.get_future().wait();
+    return std::make_unique<AnyText>();
+  };
+  service_ = std::make_unique<Service>(options_);
+  service_->serve(std::move(served));
+  auto slow = std::async(std::launch::async, [&] {
+    return complete({{"user", std::string(200'000, 'x')}, {"regex", "a+"}}).status;
+  });
+  is_reading.get_future().wait();
+  EXPECT_EQ(complete().status, 200);
+  may_go_on.set_value();
+  EXPECT_EQ(slow.get(), 200);
 }
 
 TEST_F(ServeApi, AFailureOfTheModelIsAnError) {

@@ -8,6 +8,7 @@
 
 #include "atoll/serve/api/format_request.h"
 #include "atoll/serve/api/metrics.h"
+#include "atoll/serve/api/tool_calls.h"
 #include "atoll/serve/batch/generator.h"
 #include "atoll/text/chat/template.h"
 #include "atoll/text/tokenizer.h"
@@ -20,6 +21,8 @@ struct ServedModel {
   Generator* generator = nullptr;  ///< outlives the service
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat = {};            ///< absent: chats are refused
+  ToolCallForm tool_calls = {};                     ///< that a forced call is written in
+  bool has_reasoning = false;                       ///< answers may begin with <think>...</think>
   std::vector<std::int32_t> stop_tokens = {};       ///< that end any answer
   std::vector<std::int32_t> chat_stop_tokens = {};  ///< that end what is said in a chat, too
   std::vector<std::string> adapters = {};  ///< the generator's adapters: models of their own

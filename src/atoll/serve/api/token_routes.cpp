@@ -85,7 +85,7 @@ std::string tokenize(const Json& body, const ServedModel& model) {
   }
   std::vector<std::int32_t> tokens;
   if (!request.prompt) {
-    tokens = chat_tokens(model, request.messages, "");
+    tokens = chat_prompt(model, request.messages, "").tokens;
   } else {
     try {
       tokens = model.tokenizer.encode(*request.prompt, {.add_special = request.adds_special});

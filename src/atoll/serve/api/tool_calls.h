@@ -15,6 +15,12 @@ struct ToolCall {
   std::string arguments;  ///< a JSON object as text
 };
 
+/// How a model writes calls, as far as its chat template tells.
+struct ToolCallForm {
+  bool is_tagged = false;  ///< each between <tool_call> and </tool_call>; else the object alone
+  std::string arguments = "arguments";  ///< what the member with the arguments is called
+};
+
 /// The call that a text is: {"name": ..., "arguments": {...}}, or "parameters" for "arguments".
 /// Nothing for another text, or a name that is not in `names`.
 std::optional<ToolCall> parse_tool_call(std::string_view text,
@@ -22,6 +28,7 @@ std::optional<ToolCall> parse_tool_call(std::string_view text,
 
 /// What a part of an answer has become.
 struct AnswerPart {
+  std::string reasoning;  ///< what was thought before the answer
   std::string text;
   std::vector<ToolCall> calls;
 };

@@ -116,6 +116,55 @@ TEST_F(ServeTools, OneCallEndsAnAnswerThatMayHaveOne) {
   EXPECT_EQ(answer["usage"]["completion_tokens"], says_.find(" and"));
 }
 
+// A form that nothing is held to.
+class AnyToken : public TokenConstraint {
+ public:
+  void mask(std::span<std::uint64_t> /*allowed*/) override {}
+  void accept(std::int32_t /*token*/) override {}
+  bool is_over() const override { return false; }
+};
+
+TEST_F(ServeTools, AForcedCallIsTheFormOfTheAnswer) {
+  std::vector<FormatRequest> seen;
+  ServedModel served = model();
+  served.tool_calls = {.is_tagged = true};
+  served.make_constraint = [&seen](const FormatRequest& format, std::span<const std::int32_t>) {
+    seen.push_back(format);
+    return std::make_unique<AnyToken>();
+  };
+  service_ = std::make_unique<Service>(options_);
+  service_->serve(std::move(served));
+  ordered_json tools = tools_;
+  tools.push_back({{"type", "function"}, {"function", {{"name", "say"}}}});
+  says_ = R"(<tool_call>{"name":"say","arguments":{}}</tool_call>)";
+
+  EXPECT_EQ(chat({{"tools", tools}, {"tool_choice", "required"}}).status, 200);
+  const ordered_json say = {{"type", "function"}, {"function", {{"name", "say"}}}};
+  const HttpAnswer one = chat({{"tools", tools}, {"tool_choice", say}});
+  EXPECT_EQ(one.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "say");
+  EXPECT_EQ(chat({{"tools", tools}, {"tool_choice", "auto"}}).status, 200);
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[0].kind, FormatRequest::kToolCall);
+  EXPECT_EQ(ordered_json::parse(seen[0].text),
+            ordered_json::parse(R"({"tagged":true,"arguments":"arguments","max_calls":128,"tools":
+                [{"name":"time","parameters":{"type":"object"}},{"name":"say"}]})"));
+  EXPECT_EQ(ordered_json::parse(seen[1].text),
+            ordered_json::parse(R"({"tagged":true,"arguments":"arguments","max_calls":1,"tools":
+                [{"name":"say"}]})"));
+}
+
+TEST_F(ServeTools, AForcedCallThatCannotBeIsRefused) {
+  const ordered_json other = {{"type", "function"}, {"function", {{"name", "other"}}}};
+  for (const ordered_json& fields : std::vector<ordered_json>{
+           {{"tool_choice", "required"}},
+           {{"tools", tools_}, {"tool_choice", other}},
+           {{"tools", tools_}, {"tool_choice", "required"}, {"regex", "a"}}}) {
+    const HttpAnswer answer = chat(fields);
+    EXPECT_EQ(answer.status, 400) << fields;
+    EXPECT_EQ(answer.json()["error"]["param"], "tool_choice") << answer.body;
+  }
+}
+
 TEST_F(ServeTools, CallsOfTheConversationAreObjectsForTheTemplate) {
   ServedModel served = model();
   served.chat = ChatTemplate::from_text(

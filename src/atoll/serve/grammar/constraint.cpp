@@ -12,6 +12,7 @@
 #include "atoll/serve/grammar/lowering.h"
 #include "atoll/serve/grammar/regex.h"
 #include "atoll/serve/grammar/schema.h"
+#include "atoll/serve/grammar/tool_call.h"
 
 namespace atl::serve {
 
@@ -50,6 +51,8 @@ grammar::Grammar grammar_of(const FormatRequest& request) {
       return grammar::gbnf_grammar(request.text);
     case FormatRequest::kChoice:
       return choice_grammar(request.text);
+    case FormatRequest::kToolCall:
+      return grammar::tool_call_grammar(request.text);
   }
   ATOLL_CHECK(false, "no kind {}", static_cast<int>(request.kind));
 }

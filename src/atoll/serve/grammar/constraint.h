@@ -24,6 +24,7 @@ struct FormatRequest {
     kRegex,       ///< `text` is a regular expression that the whole text matches
     kGrammar,     ///< `text` is a grammar in GBNF
     kChoice,      ///< `text` is a JSON array of strings, one of which is the text
+    kToolCall,    ///< `text` says which tools and how; see tool_call.h
   };
   Kind kind = kJsonObject;
   std::string text;
