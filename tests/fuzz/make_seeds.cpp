@@ -160,6 +160,16 @@ void write_safetensors_files(const fs::path& to) {
   ckpt::write_safetensors(to / "empty", std::span<const ckpt::NamedTensor>());
 }
 
+// config.json in one line, then the weights.
+void write_quantised(const fs::path& to) {
+  for (const auto& model : fs::directory_iterator(kSource / "src/atoll/ckpt/testdata/quantised")) {
+    std::string config = read_file(model.path() / "config.json");
+    std::erase(config, '\n');
+    write_file(to / model.path().filename(),
+               config + "\n" + read_file(model.path() / "model.safetensors"));
+  }
+}
+
 // A tiny model's directory, to be exported.
 class Params final : public nn::ParamVisitor {
  public:
@@ -394,6 +404,7 @@ void copy_all(const fs::path& from, const char* name, const fs::path& to) {
 
 void make_seeds(const fs::path& root) {
   write_safetensors_files(folder(root, "safetensors"));
+  write_quantised(folder(root, "quantised"));
   write_tokenizers(folder(root, "tokenizer_json"));
   write_sentence_pieces(folder(root, "sentence_piece"));
   write_chat_templates(folder(root, "chat_template"));

@@ -130,6 +130,29 @@ void read_part(const SafetensorsFile& file, const std::string& name, const nn::F
   });
 }
 
+// Quantised weights are (out, in), also those that transformers has as (in, out).
+void check_stored(const HfDirectory& directory, const std::string& name, const StoredMatrix& stored,
+                  const nn::FileTensor& part, std::int64_t in) {
+  const Shape shape = {part.rows, in};
+  if (stored.shape == shape) return;
+  throw user_error("{}: \"{}\" has shape {}, and the model needs {}", directory.path().string(),
+                   name, stored.shape.to_string(), shape.to_string());
+}
+
+void read_widened(const HfDirectory& directory, const std::string& name, const StoredMatrix& stored,
+                  const nn::FileTensor& part, const Tensor& tensor) {
+  const Tensor rows = rows_of(part, tensor);
+  check_stored(directory, name, stored, part, rows.dim(1));
+  if (rows.dtype() == Dtype::kF32) {
+    return write_on_host<float>(rows, [&](std::span<float> out) { widen_stored(stored, out); });
+  }
+  std::vector<float> wide(static_cast<std::size_t>(rows.num_elements()));
+  widen_stored(stored, wide);
+  check_fits(wide, rows.dtype(), name);
+  write_on_host<std::byte>(
+      rows, [&](std::span<std::byte> out) { convert_from_f32(wide, rows.dtype(), out); });
+}
+
 // "transformer.wte.weight" -> "wte.weight": what a base model without its head writes.
 std::string without_first_part(const std::string& name) {
   return name.substr(name.find('.') + 1);
@@ -190,23 +213,33 @@ void read_param(const SafetensorsSet& files, const ParamTensor& param, std::stri
 
 DirectoryParams::DirectoryParams(const HfDirectory& directory,
                                  std::span<const nn::Param* const> params)
-    : directory_(directory) {
-  const FileDtypes source = directory.source_dtypes();
+    : directory_(directory), quantised_(directory) {
+  const FileDtypes source = widened_dtypes(directory);
   for (const nn::Param* param : params) {
-    for (const nn::FileTensor& part : nn::whole_param(*param).files) {
-      const std::string name = name_of(part);
-      directory.file_of(name);  // it is there
-      const auto dtype = source.find(name);
-      if (dtype != source.end()) dtypes_[part.name] = dtype->second;
-      used_.insert(name);
-    }
+    for (const nn::FileTensor& part : nn::whole_param(*param).files) use(part, source);
   }
   refuse_others(params.empty() ? "" : params.front()->files.front().name);
 }
 
+void DirectoryParams::use(const nn::FileTensor& part, const FileDtypes& source) {
+  const std::string name = name_of(part);
+  if (const StoredMatrix* stored = quantised_.find(name)) {
+    used_.insert(stored->tensors.begin(), stored->tensors.end());
+  } else {
+    directory_.file_of(name);  // it is there
+    used_.insert(name);
+  }
+  const auto dtype = source.find(name);
+  if (dtype != source.end()) dtypes_[part.name] = dtype->second;
+}
+
+bool DirectoryParams::contains(const std::string& name) const {
+  return directory_.contains(name) || quantised_.find(name) != nullptr;
+}
+
 std::string DirectoryParams::name_of(const nn::FileTensor& part) const {
   const std::string base = without_first_part(part.name);
-  return !directory_.contains(part.name) && directory_.contains(base) ? base : part.name;
+  return !contains(part.name) && contains(base) ? base : part.name;
 }
 
 void DirectoryParams::refuse_others(const std::string& embedding) const {
@@ -231,7 +264,24 @@ void DirectoryParams::refuse_others(const std::string& embedding) const {
 void DirectoryParams::read(const ParamTensor& param) const {
   for (const nn::FileTensor& part : param.param->files) {
     const std::string name = name_of(part);
-    read_part(directory_.file_of(name), name, part, param.tensor);
+    if (const StoredMatrix* stored = quantised_.find(name)) {
+      read_widened(directory_, name, *stored, part, param.tensor);
+    } else {
+      read_part(directory_.file_of(name), name, part, param.tensor);
+    }
+  }
+}
+
+void DirectoryParams::read_packed(const nn::Param& param) const {
+  ATOLL_CHECK_EQ(param.packed.parts.size(), param.files.size());
+  for (std::size_t i = 0; i < param.files.size(); ++i) {
+    const nn::FileTensor& part = param.files[i];
+    const std::string name = name_of(part);
+    const StoredMatrix* quantised = quantised_.find(name);
+    const StoredMatrix stored = quantised != nullptr ? *quantised : stored_floats(directory_, name);
+    check_stored(directory_, name, stored, part, param.spec.shape.dim(1));
+    ATOLL_CHECK_EQ(param.packed.parts[i].format->bytes(), stored.format->bytes());
+    stored.fill(param.packed.data_of(param.packed.parts[i]));
   }
 }
 

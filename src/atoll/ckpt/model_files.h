@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "atoll/ckpt/hf/directory.h"
+#include "atoll/ckpt/quantised/quantised.h"
 #include "atoll/ckpt/safetensors/set.h"
 #include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/nn/param.h"
@@ -46,17 +47,24 @@ class DirectoryParams {
   /// outlive this.
   DirectoryParams(const HfDirectory& directory, std::span<const nn::Param* const> params);
 
-  /// Fills the memory of one of them, converting to its dtype. Throws Error(kUser) naming the file
-  /// and the tensor for one of another shape, or of no floats.
+  /// Fills the memory of one of them, converting to its dtype; of a quantised weight, with the
+  /// numbers that its bits mean. Throws Error(kUser) naming the file and the tensor for one of
+  /// another shape, or of no floats.
   void read(const ParamTensor& param) const;
+  /// Fills the bytes of a parameter that is packed (nn::Param::packed), each part in the format of
+  /// its tensor in this directory. Throws as read().
+  void read_packed(const nn::Param& param) const;
   /// The source dtypes of their tensors, by the parameters' file names.
   const FileDtypes& dtypes() const { return dtypes_; }
 
  private:
   std::string name_of(const nn::FileTensor& part) const;
+  bool contains(const std::string& name) const;
+  void use(const nn::FileTensor& part, const FileDtypes& source);
   void refuse_others(const std::string& embedding) const;
 
   const HfDirectory& directory_;
+  QuantisedWeights quantised_;
   std::set<std::string> used_;
   FileDtypes dtypes_;
 };

@@ -1,9 +1,12 @@
 #include "atoll/model_dir/gguf_import.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
+#include "atoll/base/json.h"
 #include "atoll/ckpt/gguf/config.h"
 #include "atoll/ckpt/gguf/gguf.h"
 #include "atoll/ckpt/gguf/names.h"
@@ -49,9 +52,48 @@ ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int6
   return rows;
 }
 
+// A matrix in blocks of integers, whose rows are written as they lie in the file.
+struct Blocks {
+  std::string name;
+  ckpt::GgmlType type = ckpt::GgmlType::kF32;
+  std::int64_t rows = 0, columns = 0;
+  std::span<const std::byte> bytes;
+  std::function<std::int64_t(std::int64_t row)> from =
+      {};  // which row of the file; empty: the same
+};
+
+// What of a GGUF file goes into a directory.
+struct Imported {
+  std::vector<ckpt::TensorSource> floats;  // all of it, widened while it is written
+  std::vector<Blocks> blocks;              // of these, what can stay as it is
+};
+
+Dtype float_dtype(const ckpt::GgufTensor& tensor, std::optional<Dtype> wanted) {
+  return wanted.value_or(ckpt::plain_dtype(tensor.type).value_or(Dtype::kF32));
+}
+
+void add_blocks(const ckpt::GgufTensor& tensor, Blocks blocks, Imported& imported) {
+  if (ckpt::plain_dtype(tensor.type)) return;
+  blocks.type = tensor.type;
+  blocks.columns = tensor.shape.back();
+  blocks.rows = tensor.shape[tensor.shape.size() - 2];
+  imported.blocks.push_back(std::move(blocks));
+}
+
+ckpt::TensorSource to_source(const Blocks& blocks) {
+  const std::size_t row_bytes = ckpt::ggml_row_bytes(blocks.type, blocks.columns);
+  const Shape shape = {blocks.rows, static_cast<std::int64_t>(row_bytes)};
+  return {blocks.name, {Dtype::kU8, shape}, [blocks, row_bytes](const ckpt::ByteSink& sink) {
+            for (std::int64_t row = 0; row < blocks.rows; ++row) {
+              const auto from = static_cast<std::size_t>(blocks.from ? blocks.from(row) : row);
+              sink(blocks.bytes.data() + from * row_bytes, row_bytes);
+            }
+          }};
+}
+
 // A stack of experts' matrices as a tensor for each; `hf` has "*" for the number.
 void add_experts(const ckpt::GgufFile& file, const ckpt::GgufTensor& tensor, const std::string& hf,
-                 Dtype dtype, std::vector<ckpt::TensorSource>& sources) {
+                 std::optional<Dtype> dtype, Imported& imported) {
   if (tensor.shape.size() != 3) {
     throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix for each expert",
                         file.path().string(), tensor.name, shape_text(tensor.shape));
@@ -60,13 +102,19 @@ void add_experts(const ckpt::GgufFile& file, const ckpt::GgufTensor& tensor, con
     ckpt::FloatRows rows = ckpt::matrix_of_stack(file.rows(tensor), expert);
     rows.name = hf;
     rows.name.replace(hf.find('*'), 1, std::to_string(expert));
-    sources.push_back(ckpt::to_source(std::move(rows), dtype));
+    const auto bytes = file.bytes(tensor);
+    const std::size_t size = bytes.size() / static_cast<std::size_t>(tensor.shape[0]);
+    add_blocks(
+        tensor,
+        {.name = rows.name, .bytes = bytes.subspan(static_cast<std::size_t>(expert) * size, size)},
+        imported);
+    imported.floats.push_back(ckpt::to_source(std::move(rows), float_dtype(tensor, dtype)));
   }
 }
 
-std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dtype) {
+Imported sources_of(const ckpt::GgufFile& file, std::optional<Dtype> dtype) {
   const ckpt::GgufShape shape = ckpt::gguf_shape(file);
-  std::vector<ckpt::TensorSource> sources;
+  Imported imported;
   for (const ckpt::GgufTensor& tensor : file.tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;  // config.json says it
     const auto name = ckpt::from_gguf_name(*shape.form, tensor.name);
@@ -85,14 +133,23 @@ std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dty
                           file.path().string(), tensor.name, tensor.shape.front(), shape.head_dim);
     }
     if (name->hf.find('*') != std::string::npos) {
-      add_experts(file, tensor, name->hf, dtype, sources);
+      add_experts(file, tensor, name->hf, dtype, imported);
       continue;
     }
     ckpt::FloatRows rows = to_hf_order(file.rows(tensor), name->order, shape.head_dim);
     rows.name = name->hf;
-    sources.push_back(ckpt::to_source(std::move(rows), dtype));
+    if (tensor.shape.size() == 2 && name->order != nn::GgufOrder::kPlusOne) {
+      Blocks blocks = {.name = name->hf, .bytes = file.bytes(tensor)};
+      if (is_rotary) {
+        blocks.from = [head_dim = shape.head_dim](std::int64_t row) {
+          return ckpt::gguf_row(row, head_dim);
+        };
+      }
+      add_blocks(tensor, std::move(blocks), imported);
+    }
+    imported.floats.push_back(ckpt::to_source(std::move(rows), float_dtype(tensor, dtype)));
   }
-  return sources;
+  return imported;
 }
 
 // That these are the tensors of the model that config.json describes, no more and no less.
@@ -125,14 +182,34 @@ void check_complete(const std::string& config_json, std::span<const ckpt::Tensor
   }
 }
 
+// Writes blocks in the place of the floats that they mean, and says so in config.json.
+void keep_blocks(Imported& imported, std::string& config) {
+  if (imported.blocks.empty()) return;
+  auto json = parse_ordered_json(config, "config.json");
+  nlohmann::ordered_json& tensors = json["quantization_config"]["tensors"];
+  std::map<std::string, const Blocks*> kept;
+  for (const Blocks& blocks : imported.blocks) kept[blocks.name] = &blocks;
+  for (ckpt::TensorSource& source : imported.floats) {
+    const auto blocks = kept.find(source.name);
+    if (blocks == kept.end()) continue;
+    source = to_source(*blocks->second);
+    tensors[source.name] = {{"type", ckpt::ggml_layout(blocks->second->type).name},
+                            {"shape", {blocks->second->rows, blocks->second->columns}}};
+  }
+  json["quantization_config"]["quant_method"] = "gguf";
+  config = json.dump(2) + "\n";
+}
+
 }  // namespace
 
-void import_gguf(const std::filesystem::path& file, const std::filesystem::path& out, Dtype dtype,
-                 std::uint64_t shard_bytes) {
+void import_gguf(const std::filesystem::path& file, const std::filesystem::path& out,
+                 std::optional<Dtype> dtype, std::uint64_t shard_bytes) {
   const ckpt::GgufFile source(file);
-  const std::string config = ckpt::config_from_gguf(source, dtype);
-  const std::vector<ckpt::TensorSource> tensors = sources_of(source, dtype);
+  std::string config = ckpt::config_from_gguf(source, dtype.value_or(Dtype::kF32));
+  Imported imported = sources_of(source, dtype);
+  const std::vector<ckpt::TensorSource>& tensors = imported.floats;
   check_complete(config, tensors, file.string());
+  if (!dtype) keep_blocks(imported, config);
   const auto texts = ckpt::tokenizer_from_gguf(source);
   NewDirectory directory(out, "--out");
   write_file(directory.temporary() / "config.json", config);

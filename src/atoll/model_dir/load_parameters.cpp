@@ -94,6 +94,15 @@ class Source {
     }
     merge_.emplace(directory, model);
   }
+  // Of a parameter that is packed: nothing is merged into it.
+  void read_packed(const nn::Param& param) const {
+    ATOLL_CHECK(!merge_, "{}: an adapter beside packed weights", param.name);
+    const nn::Param& named = names_.of(param);
+    if (&named == &param) return found_.read_packed(param);
+    nn::Param renamed = named;
+    renamed.packed = param.packed;
+    found_.read_packed(renamed);
+  }
   void read(const nn::Param& param, const Tensor& whole) const {
     if (!merge_ || !merge_->replaces(param)) {
       found_.read({&names_.of(param), whole});
@@ -151,6 +160,7 @@ void load_parameters(const ModelPath& directory, nn::Model& model, parallel::Par
   const auto frozen = store.frozen();
   threads.run(static_cast<std::int64_t>(frozen.size()), [&](std::int64_t i) {
     const nn::Param& param = *frozen[static_cast<std::size_t>(i)];
+    if (param.is_packed()) return source.read_packed(param);
     parallel::fill_whole(param, param.value, [&](const nn::Param& all, const Tensor& whole) {
       source.read(all, whole);
     });
@@ -168,6 +178,9 @@ void load_whole_parameters(const ModelPath& directory, nn::Model& model,
                            parallel::ParamStore& store) {
   const std::vector<const nn::Param*> params(store.params().begin(), store.params().end());
   const Source source(directory, model, params);
+  for (const nn::Param* param : store.frozen()) {
+    if (param->is_packed()) source.read_packed(*param);
+  }
   store.fill([&](const nn::Param& param, const Tensor& whole) { source.read(param, whole); });
 }
 

@@ -1,7 +1,10 @@
 #include "atoll/nn/embedding.h"
 
+#include <algorithm>
+
 #include "atoll/ops/embedding/embedding.h"
 #include "atoll/ops/int8/int8.h"
+#include "atoll/ops/packed/packed.h"
 
 namespace atl::nn {
 
@@ -22,12 +25,18 @@ Footprint Embedding::plan(Spec x) const {
     footprint.need_dy = kForWeight;
     footprint.scratch_bytes = ops::embedding_backward_scratch_bytes(x.shape.num_elements());
   }
+  if (table_.is_packed()) {
+    footprint.scratch_bytes =
+        std::max(footprint.scratch_bytes, ops::embedding_packed_scratch_bytes(table_.spec.shape));
+  }
   return footprint;
 }
 
 void Embedding::forward(Run& run, const Pass& pass) {
   if (table_.as_int8) {
     ops::embedding_int8(run, pass.x, table_.int8, pass.y);
+  } else if (table_.is_packed()) {
+    ops::embedding_packed(run, pass.x, table_.packed, pass.y);
   } else {
     ops::embedding_forward(run, pass.x, table_.value, pass.y);
   }

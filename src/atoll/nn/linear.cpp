@@ -8,6 +8,7 @@
 #include "atoll/ops/fp8/fp8.h"
 #include "atoll/ops/int8/int8.h"
 #include "atoll/ops/matmul/matmul.h"
+#include "atoll/ops/packed/packed.h"
 
 namespace atl::nn {
 
@@ -99,6 +100,11 @@ Footprint Linear::plan(Spec x) const {
     footprint.scratch_bytes =
         std::max(footprint.scratch_bytes, ops::matmul_int8_scratch_bytes(x, w.shape));
   }
+  if (weight_.is_packed()) {
+    ATOLL_CHECK(weight_.frozen && !fp8_, "{} is packed", weight_.name);
+    footprint.scratch_bytes = std::max(
+        footprint.scratch_bytes, ops::matmul_packed_scratch_bytes(x.shape.num_rows(), w.shape));
+  }
   if (fp8_) {
     check_fp8(x);
     footprint.scratch_bytes =
@@ -124,9 +130,11 @@ Footprint Linear::plan(Spec x) const {
 
 void Linear::forward(Run& run, const Pass& pass) {
   if (observer_) observer_(pass.x);
-  const bool is_plain = !weight_.as_int8 && !has_adapter();
+  const bool is_plain = !weight_.as_int8 && !weight_.is_packed() && !has_adapter();
   if (weight_.as_int8) {
     ops::matmul_int8(run, pass.x, weight_.int8, pass.y, bias_.value);
+  } else if (weight_.is_packed()) {
+    ops::matmul_packed(run, pass.x, weight_.packed, pass.y, bias_.value);
   } else if (fp8_) {
     const Tensor residual = is_plain ? pass.residual : Tensor();
     ops::linear_fp8(run, *fp8_, pass.x, weight_.value, pass.y, bias_.value, residual);
@@ -140,7 +148,7 @@ void Linear::forward(Run& run, const Pass& pass) {
 }
 
 void Linear::forward_gelu(Run& run, ops::Gelu kind, Tensor x, Tensor hidden, Tensor h) {
-  if (!weight_.as_int8 && !has_adapter() && !fp8_) {
+  if (!weight_.as_int8 && !weight_.is_packed() && !has_adapter() && !fp8_) {
     if (observer_) observer_(x);
     return ops::linear_gelu(run, kind, x, weight_.value, bias_.value, hidden, h);
   }
@@ -160,7 +168,9 @@ void Linear::add_low_rank(Run& run, const Pass& pass) {
 }
 
 void Linear::backward_input(Run& run, const Pass& pass) {
-  if (fp8_) {
+  if (weight_.is_packed()) {
+    ops::matmul_packed_backward(run, pass.dy, weight_.packed, pass.dx);
+  } else if (fp8_) {
     ops::linear_fp8_backward_input(run, *fp8_, pass.dy, weight_.value, pass.dx);
   } else {
     ops::matmul(run, Transpose::kNN, pass.dy, weight_.value, pass.dx);

@@ -8,6 +8,7 @@
 
 #include "atoll/nn/axis.h"
 #include "atoll/ops/int8/int8.h"
+#include "atoll/ops/packed/packed.h"
 #include "atoll/tensor/tensor.h"
 
 namespace atl::nn {
@@ -47,6 +48,9 @@ struct Sharing {
 /// One trainable tensor: its spec, how it starts, where files keep it. Owned by a Layer; its memory
 /// belongs to a ParamStore, which sets `value` and `grad` before the first pass.
 struct Param {
+  /// Whether it is in the bits of its file; such a parameter is frozen.
+  bool is_packed() const { return !packed.is_empty(); }
+
   std::string name;
   Spec spec;
   Init init;
@@ -75,6 +79,9 @@ struct Param {
   std::int64_t number = -1;
   Tensor value;          ///< of `spec`, or in bf16 where as_bf16
   ops::Int8Matrix int8;  ///< of spec.shape
+  /// Of a frozen matrix that stays in the bits of its file: it is there in place of `value`, and
+  /// has spec.shape. Empty: `value` is there. See nn/models/packed.h.
+  ops::PackedMatrix packed;
   Tensor
       grad;  ///< of spec.in_compute_dtype(): bf16 weights have f32 gradients; undefined if frozen
 };

@@ -202,6 +202,8 @@ const std::set<std::string> kNeverBf16 = {
     "matmul_int8",
     "embedding_int8",   // weights in 8 bits, activations in f32
     "attention_paged",  // of a cache in f32
+    "widen_packed",             // to f32
+    "cross_entropy_of_logits",  // logits are in the compute dtype
     "local_tokens",
     "local_positions",
     "softmax_part",  // logits are in the compute dtype
@@ -234,13 +236,16 @@ const std::set<std::string> kNeverBf16 = {
     "measure_copy_bandwidth",
     "measure_read_bandwidth",
 };
-// Tested elsewhere in bf16: updates of parameters, and what rounds bf16 to 8 bits
-// (cuda/fp8_test.cpp).
+// Tested elsewhere in bf16: updates of parameters, what rounds bf16 to 8 bits (cuda/fp8_test.cpp),
+// and products with weights that a file has in few bits (packed/packed_test.cpp).
 const std::set<std::string> kOwnTests = {"adamw",
                                          "lion",
                                          "sgd",
                                          "apply_direction",
                                          "widen",
+                                         "matmul_packed",
+                                         "matmul_packed_backward",
+                                         "embedding_packed",
                                          "round_to_fp8",
                                          "matmul_fp8",
                                          "linear_fp8",

@@ -38,6 +38,10 @@ std::size_t bytes_read_per_token(nn::Model& model, const parallel::ParamStore& s
   std::size_t bytes = 0;
   for (const nn::Param* param : store.params()) {
     if (param == table || (param->is_embedding && param->is_position)) continue;
+    if (param->is_packed()) {
+      bytes += param->packed.bytes.bytes();
+      continue;
+    }
     bytes += param->as_int8 ? param->int8.values.bytes() + param->int8.scales.bytes()
                             : param->value.bytes();
   }

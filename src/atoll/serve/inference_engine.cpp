@@ -79,7 +79,8 @@ std::vector<std::size_t> cut_stages(const nn::Model& model, int num_ranks, std::
 }  // namespace
 
 InferenceEngine::InferenceEngine(Device& device, const nn::ModelConfig& config,
-                                 std::int64_t max_tokens, Weights weights, ModelRanks* ranks)
+                                 std::int64_t max_tokens, Weights weights, ModelRanks* ranks,
+                                 const KeepStored& keep)
     : stream_(device.open_stream()),
       max_tokens_(max_tokens),
       capacity_(std::min(max_tokens + tensor_size(ranks) - 1, config.max_positions)),
@@ -92,7 +93,7 @@ InferenceEngine::InferenceEngine(Device& device, const nn::ModelConfig& config,
     bounds_ = cut_stages(*model_, stages, max_tokens);
     parallel::keep_stages(*model_, {stages, 1, bounds_}, ranks_->pipeline_rank());
   }
-  store_ = open_store(device, *model_, weights);
+  store_ = open_store(device, *model_, weights, keep);
   plan_memory(device);
   sequence_.resize(static_cast<std::size_t>(capacity_));
   positions_.resize(static_cast<std::size_t>(capacity_));

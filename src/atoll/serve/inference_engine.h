@@ -30,7 +30,8 @@ class InferenceEngine {
   /// store(). `ranks`: those that share the model, which must outlive the engine; null: this one
   /// has all of it. Throws Error(kUser) where they cannot share it.
   InferenceEngine(Device& device, const nn::ModelConfig& config, std::int64_t max_tokens,
-                  Weights weights = Weights::kF32, ModelRanks* ranks = nullptr);
+                  Weights weights = Weights::kF32, ModelRanks* ranks = nullptr,
+                  const KeepStored& keep = {});
 
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }

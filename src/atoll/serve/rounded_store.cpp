@@ -115,12 +115,13 @@ Weights parse_weights(std::string_view name) {
   if (name == "f32") return Weights::kF32;
   if (name == "bf16") return Weights::kBf16;
   if (name == "int8") return Weights::kInt8;
-  throw user_error("weights are kept as f32, bf16 or int8, not as \"{}\"", name);
+  if (name == "stored") return Weights::kStored;
+  throw user_error("weights are kept as f32, bf16, int8 or stored, not as \"{}\"", name);
 }
 
 RoundedStore::RoundedStore(Device& device, nn::Model& model, Weights weights)
     : ParamStore(model, /*training=*/false), stream_(device.open_stream()) {
-  ATOLL_CHECK(weights != Weights::kF32, "f32 weights are not rounded");
+  ATOLL_CHECK(weights == Weights::kBf16 || weights == Weights::kInt8, "weights are not rounded");
   for (nn::Param* param : params()) {
     (weights == Weights::kBf16 ? param->as_bf16 : param->as_int8) = is_matrix(*param);
     if (param->as_int8) refuse_cut_groups(*param);
@@ -175,16 +176,25 @@ void RoundedStore::fill(const parallel::FillParam& fill) {
   }
 }
 
-std::unique_ptr<parallel::ParamStore> open_store(Device& device, nn::Model& model,
-                                                 Weights weights) {
-  if (weights == Weights::kF32) {
+std::unique_ptr<parallel::ParamStore> open_store(Device& device, nn::Model& model, Weights weights,
+                                                 const KeepStored& keep) {
+  if (weights == Weights::kStored) {
+    ATOLL_CHECK(keep, "which weights are stored?");
+    if (device.kind() != DeviceKind::kCpu) {
+      throw user_error(
+          "--weights=stored multiplies on a CPU alone so far; take --device=cpu, or "
+          "--weights=bf16 or int8 on a GPU");
+    }
+    keep(model);
+  }
+  if (weights == Weights::kF32 || weights == Weights::kStored) {
     return std::make_unique<parallel::SingleStore>(model, /*training=*/false);
   }
   return std::make_unique<RoundedStore>(device, model, weights);
 }
 
 void round_in_place(Device& device, parallel::ParamStore& store, Weights weights) {
-  if (weights == Weights::kF32) return;
+  if (weights == Weights::kF32 || weights == Weights::kStored) return;
   RoundingHost host(device);
   for (const nn::Param* param : store.params()) {
     if (!is_matrix(*param)) continue;

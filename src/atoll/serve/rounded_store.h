@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -12,10 +13,11 @@ namespace atl::serve {
 /// How weights are kept for generation.
 enum class Weights {
   kF32,
-  kBf16,  ///< matrices as most published models have them; see RoundedStore
-  kInt8,  ///< matrices rounded to 8 bits; see RoundedStore
+  kBf16,    ///< matrices as most published models have them; see RoundedStore
+  kInt8,    ///< matrices rounded to 8 bits; see RoundedStore
+  kStored,  ///< weights of linear layers in the bits of their files; see KeepStored
 };
-/// "f32", "bf16" or "int8"; throws Error(kUser) for another name.
+/// "f32", "bf16", "int8" or "stored"; throws Error(kUser) for another name.
 Weights parse_weights(std::string_view name);
 
 /// The parameters of a model that generates with bf16 or int8 weights: matrices that products read
@@ -50,11 +52,16 @@ class RoundedStore final : public parallel::ParamStore {
   std::unique_ptr<Stream> stream_;
 };
 
-/// Where a model that generates has its parameters, kept as `weights` says. As RoundedStore's
-/// constructor.
-std::unique_ptr<parallel::ParamStore> open_store(Device& device, nn::Model& model, Weights weights);
+/// For kStored: chooses what stays in the bits of its file, as model_dir::keep_stored does.
+using KeepStored = std::function<void(nn::Model& model)>;
 
-/// Rounds the matrices of a store of f32 as a RoundedStore does, and keeps them as f32: what then
+/// Where a model that generates has its parameters, kept as `weights` says. As RoundedStore's
+/// constructor. `keep`: for kStored, else unused. Throws Error(kUser) for kStored on a GPU.
+std::unique_ptr<parallel::ParamStore> open_store(Device& device, nn::Model& model, Weights weights,
+                                                 const KeepStored& keep = {});
+
+/// Rounds the matrices of a store of f32 as a RoundedStore does (for kF32 and kStored it leaves
+/// them), and keeps them as f32: what then
 /// is computed is what generation with such weights computes, but for the order of sums. Throws as
 /// RoundedStore::fill.
 void round_in_place(Device& device, parallel::ParamStore& store, Weights weights);

@@ -167,9 +167,12 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
   return nullptr;
 }
 
+std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {
+  return files_[tensor.file].bytes().subspan(tensor.begin, tensor.end - tensor.begin);
+}
+
 FloatRows GgufFile::rows(const GgufTensor& tensor) const {
-  const std::span<const std::byte> bytes =
-      files_[tensor.file].bytes().subspan(tensor.begin, tensor.end - tensor.begin);
+  const std::span<const std::byte> bytes = this->bytes(tensor);
   const std::size_t row_bytes = ggml_row_bytes(tensor.type, tensor.shape.back());
   return {tensor.name, tensor.shape, [bytes, row_bytes, type = tensor.type]() -> RowReader {
             return [bytes, row_bytes, type](std::int64_t row, std::span<float> out) {

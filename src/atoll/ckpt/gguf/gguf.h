@@ -83,6 +83,8 @@ class GgufFile {
   const GgufTensor* find(std::string_view name) const;
   /// A tensor's rows, dequantised as they are read. The file must outlive the reader.
   FloatRows rows(const GgufTensor& tensor) const;
+  /// Its bytes as they lie in the file.
+  std::span<const std::byte> bytes(const GgufTensor& tensor) const;
 
   bool has(std::string_view key) const { return header_.metadata.contains(key); }
   // Metadata by key, whatever the width of the number in the file. Each throws Error(kUser) naming

@@ -171,8 +171,7 @@ FileDtypes HfDirectory::source_dtypes() const {
   return dtypes;
 }
 
-std::string HfDirectory::source_dtypes_json() const {
-  const FileDtypes dtypes = source_dtypes();
+std::string HfDirectory::dtypes_json(const FileDtypes& dtypes) {
   std::map<Dtype, std::size_t> counts;
   for (const auto& [name, dtype] : dtypes) ++counts[dtype];
   Dtype most = Dtype::kF32;

@@ -55,7 +55,9 @@ class HfDirectory {
   FileDtypes source_dtypes() const;
   /// What kSourceDtypesFile says of this directory: the most frequent dtype as "*", then each
   /// tensor of another one.
-  std::string source_dtypes_json() const;
+  std::string source_dtypes_json() const { return dtypes_json(source_dtypes()); }
+  /// The same of other dtypes.
+  static std::string dtypes_json(const FileDtypes& dtypes);
   /// Copies as f32 whatever float the file keeps; see SafetensorsFile::read_f32.
   void read_f32(std::string_view tensor, Tensor out) const {
     file_of(tensor).read_f32(tensor, out);

@@ -114,6 +114,7 @@ train::TrainConfig as_run(const train::TrainConfig& given, const Options& option
   train::TrainConfig config = given;
   config.model.from = model.string();
   config.model.base = model.base().string();
+  config.model.held_as = "wide";  // what stays stored, --weights says
   config.train.context = cut.context;
   config.train.micro_batch = options.micro_batch;
   config.train.batch_size =
@@ -192,13 +193,16 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
     state_options =
         train::state_options(config, text.tokenizer->vocab_size(), -1, world.size(), world.rank());
     state_options.training = false;
+    state_options.keep_stored = keep_of(text.path, weights);
   });
   device = open_model_device(config, world);
   const auto stream = device->open_stream();
   train::Ranks ranks(world, config);
   world.agree([&] {
     const nn::ModelConfig& model = state_options.model;
-    model_dir::check_weights(text.path, model, *device, sizeof(float), world.size());
+    model_dir::check_weights(text.path, model, *device,
+                             weights == serve::Weights::kStored ? 0.25 : sizeof(float),
+                             world.size());
     state.emplace(state_options);
     model_dir::take_memory(text.path, model, [&] { state->allocate(*device); });
     model_dir::load_parameters(text.path, state->model(), state->store(), device->threads());

@@ -18,6 +18,7 @@
 #include "atoll/model_dir/exported_tokenizer.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/new_directory.h"
+#include "atoll/model_dir/stored_weights.h"
 #include "atoll/parallel/store/store_single.h"
 #include "atoll/train/checkpoint/contents.h"
 
@@ -42,8 +43,8 @@ struct Options {
   bool merge = false;
 };
 
-// The model of an adapter with the adapter merged, as a directory that is gone
-// when this is.
+// The model of an adapter with the adapter merged, or a quantised model with its weights widened,
+// as a directory that is gone when this is.
 class Merged {
  public:
   Merged(const model_dir::ModelPath& adapter, const fs::path& out)
@@ -57,6 +58,10 @@ class Merged {
     const auto device = open_device({});
     const Arena arena(*device, plan);
     store.bind(arena);
+    const std::string quantisation = model_dir::quantisation_of(adapter);
+    if (!quantisation.empty()) {
+      log::info("the weights are quantised ({}), and are written widened to floats", quantisation);
+    }
     model_dir::load_parameters(adapter, *model, store, device->threads());
     write(adapter, config, store);
   }
@@ -274,6 +279,9 @@ Action add(ArgumentParser& parser) {
     } else if (options->merge) {
       throw user_error("--merge is for adapters, and {} is a whole model; leave it out",
                        from.string());
+    } else if (!model_dir::quantisation_of(model.path).empty()) {
+      merged.emplace(model.path, options->out);
+      from = merged->path();
     }
     return options->format == "gguf" ? run_gguf(*options, from)
                                      : run_hf(*options, from, is_of_run, merged.has_value());

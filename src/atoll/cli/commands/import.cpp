@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -67,7 +68,8 @@ int run(const Options& options) {
   if (fs::path(options.out).extension() == ".gguf") {
     throw user_error("--out {}: a directory is made; give a name without .gguf", options.out);
   }
-  Dtype dtype = Dtype::kF32;
+  std::optional<Dtype> dtype = Dtype::kF32;
+  if (options.dtype == "stored") dtype.reset();
   if (options.dtype == "bf16") dtype = Dtype::kBf16;
   if (options.dtype == "f16") dtype = Dtype::kF16;
   model_dir::import_gguf(options.file, options.out, dtype);
@@ -81,9 +83,11 @@ Action add(ArgumentParser& parser) {
   parser.add_option("file", options->file, "GGUF file").required();
   parser.add_option("--out", options->out, "directory to make").required();
   parser
-      .add_option("--dtype", options->dtype,
-                  "f32 (default: exactly the file's values), bf16 or f16")
-      .one_of({"f32", "bf16", "f16"});
+      .add_option(
+          "--dtype", options->dtype,
+          "f32 (default: exactly the file's values), bf16, f16, or stored: in the bits that "
+          "the file has, as the frozen base of adapters (for atoll alone)")
+      .one_of({"f32", "bf16", "f16", "stored"});
   return [options](const Invocation&) { return run(*options); };
 }
 

@@ -6,6 +6,7 @@
 #include "atoll/base/log.h"
 #include "atoll/base/processes/machine.h"
 #include "atoll/base/quantity.h"
+#include "atoll/cli/models/weights.h"
 #include "atoll/model_dir/model_room.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/batch/batch_generator.h"
@@ -57,13 +58,13 @@ std::unique_ptr<serve::StepModel> open_model(const GeneratorNeeds& needs,
                                              const nn::ModelConfig& config,
                                              const serve::StepRoom& room) {
   std::unique_ptr<Device> device = open_device({.threads = needs.threads});
-  const double bytes_per_weight = needs.weights == serve::Weights::kF32 ? 4 : 1;
-  model_dir::check_weights(needs.path, config, *device, bytes_per_weight, 1);
+  model_dir::check_weights(needs.path, config, *device, least_bytes(needs.weights), 1);
   std::unique_ptr<serve::StepModel> model;
   model_dir::take_memory(needs.path, config, [&] {
-    model = std::make_unique<serve::StepModel>(std::move(device), config, needs.weights, room);
+    model = std::make_unique<serve::StepModel>(std::move(device), config, needs.weights, room,
+                                               keep_of(needs.path, needs.weights));
   });
-  if (needs.weights == serve::Weights::kF32) {
+  if (needs.weights == serve::Weights::kF32 || needs.weights == serve::Weights::kStored) {
     model_dir::load_parameters(needs.path, model->model(), model->store(), model->threads());
   } else {
     model_dir::load_whole_parameters(needs.path, model->model(), model->store());

@@ -1,6 +1,7 @@
 #include "atoll/cli/models/shared_engine.h"
 
 #include "atoll/base/error.h"
+#include "atoll/cli/models/weights.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/model_room.h"
 #include "atoll/model_dir/model_source.h"
@@ -27,13 +28,13 @@ SharedEngine::SharedEngine(comm::World& world, const train::TrainConfig& setting
   world.agree([&] { refuse_adapter(ranks_.layout(), model); });
   device_ = open_model_device(settings, world);
   world.agree([&] {
-    const double bytes_per_weight = needs.weights == serve::Weights::kF32 ? 4 : 1;
-    model_dir::check_weights(model, config, *device_, bytes_per_weight, world.size());
+    model_dir::check_weights(model, config, *device_, least_bytes(needs.weights), world.size());
     model_dir::take_memory(model, config, [&] {
       engine_ = std::make_unique<serve::InferenceEngine>(*device_, config, needs.max_tokens,
-                                                         needs.weights, &ranks_);
+                                                         needs.weights, &ranks_,
+                                                         keep_of(model, needs.weights));
     });
-    if (needs.weights == serve::Weights::kF32) {
+    if (needs.weights == serve::Weights::kF32 || needs.weights == serve::Weights::kStored) {
       model_dir::load_parameters(model, engine_->model(), engine_->store(), device_->threads());
     } else {
       model_dir::load_whole_parameters(model, engine_->model(), engine_->store());

@@ -1,17 +1,31 @@
 #include "atoll/cli/models/weights.h"
 
 #include "atoll/base/error.h"
+#include "atoll/model_dir/stored_weights.h"
 #include "atoll/ops/int8/int8_arithmetic.h"
 
 namespace atl::cli {
+
+serve::KeepStored keep_of(const model_dir::ModelPath& model, serve::Weights weights) {
+  if (weights != serve::Weights::kStored) return {};
+  return [model](nn::Model& built) {
+    model_dir::keep_stored(model, model_dir::StoredWeights::kAll, /*freezes=*/true, built);
+  };
+}
+
+double least_bytes(serve::Weights weights) {
+  if (weights == serve::Weights::kF32) return 4;
+  return weights == serve::Weights::kStored ? 0.25 : 1;
+}
 
 void add_weights(ArgumentParser& parser, WeightsArguments& arguments) {
   parser
       .add_option("--weights", arguments.weights,
                   "f32; bf16: half the memory and faster, exact for a model that is stored so; "
                   "int8: rounded to 8 bits, a quarter and faster still; w8a8: these, and what they "
-                  "are multiplied with in 8 bits too, for faster prompts")
-      .one_of({"f32", "bf16", "int8", "w8a8"})
+                  "are multiplied with in 8 bits too, for faster prompts; stored: linear layers in "
+                  "the 4, 8 or 16 bits of their files, with the numbers of f32")
+      .one_of({"f32", "bf16", "int8", "w8a8", "stored"})
       .show_default();
   parser
       .add_option("--int8", arguments.int8,

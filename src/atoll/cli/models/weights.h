@@ -5,13 +5,21 @@
 #include <string>
 
 #include "atoll/cli/argument_parser.h"
+#include "atoll/model_dir/model_path.h"
 #include "atoll/serve/rounded_store.h"
 
 namespace atl::cli {
 
+/// What of a model stays as `weights` say in the bits of its file; empty where they are not
+/// serve::Weights::kStored.
+serve::KeepStored keep_of(const model_dir::ModelPath& model, serve::Weights weights);
+
+/// What a weight takes at least, in bytes.
+double least_bytes(serve::Weights weights);
+
 /// What the command line says.
 struct WeightsArguments {
-  std::string weights = "f32";  ///< f32, bf16, int8; or w8a8: int8, and activations too
+  std::string weights = "f32";  ///< f32, bf16, int8, stored; or w8a8: int8, and activations too
   std::string int8;             ///< what multiplies for w8a8; empty: what the CPU does fastest
 };
 

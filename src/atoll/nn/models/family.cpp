@@ -1,9 +1,11 @@
 #include "atoll/nn/models/family.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "atoll/base/check.h"
+#include "atoll/base/json.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/numbers.h"
 
@@ -65,8 +67,21 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   return config;
 }
 
+namespace {
+
+// Weights are written as floats, whatever they were read from.
+std::string without_quantisation(const std::string& source_json) {
+  constexpr const char* kField = "quantization_config";
+  if (source_json.find(kField) == std::string::npos) return source_json;
+  nlohmann::ordered_json json = parse_ordered_json(source_json, "config.json");
+  json.erase(kField);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
 std::string config_json(const ModelConfig& config) {
-  if (!config.source_json.empty()) return config.source_json;
+  if (!config.source_json.empty()) return without_quantisation(config.source_json);
   return find_family(config.family, "a new model").to_json(config);
 }
 

@@ -92,7 +92,8 @@ class AddedFamily {
 
 /// Reads a config.json of any known family; `origin` names the file in errors.
 ModelConfig parse_config(std::string_view json, const std::string& origin);
-/// The config.json to write for this model: the text it came from, or a new one.
+/// The config.json to write for this model: the text it came from, without what it says of
+/// quantised weights, or a new one.
 std::string config_json(const ModelConfig& config);
 /// Builds the layers. Parameters have no memory yet: a ParamStore gives it.
 std::unique_ptr<Model> build_model(const ModelConfig& config, const BuildOptions& options);

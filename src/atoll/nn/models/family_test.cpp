@@ -331,10 +331,17 @@ TEST(Family, WhatCouldBeArchitectureIsNot) {
 // Whoever takes it out has weights that are no floats.
 TEST(Family, QuantisedWeightsAreNotSaidToBeRemovable) {
   for (const char* config : {kLlama, kGpt2}) {
+    for (const char* method : {"bitsandbytes", "gptq", "awq", "gguf"}) {
+      const std::string known =
+          fmt::format(R"("quantization_config": {{"quant_method": "{}", "bits": 4}})", method);
+      EXPECT_EQ(error_of(with(config, known)), "no error");
+    }
+    EXPECT_EQ(error_of(with(config, R"("quantization_config": {"load_in_4bit": true})")),
+              "no error");
     const std::string error =
-        error_of(with(config, R"("quantization_config": {"quant_method": "bitsandbytes"})"));
+        error_of(with(config, R"("quantization_config": {"quant_method": "hqq"})"));
     EXPECT_THAT(error, AllOf(HasSubstr("dir/config.json: \"quantization_config\" is "),
-                             HasSubstr("bitsandbytes"), HasSubstr("weights are quantised"),
+                             HasSubstr("hqq"), HasSubstr("weights are quantised"),
                              HasSubstr("dequantize()"), ::testing::Not(HasSubstr("remove"))));
     EXPECT_EQ(error_of(with(config, R"("quantization_config": null)")), "no error");
   }

@@ -69,7 +69,7 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   reader.only("reorder_and_upcast_attn", "false");  // the same sums in another precision
   reader.only("add_cross_attention", "false");
   reader.ignore({"n_ctx"});  // an old name of n_positions, which transformers ignores too
-  refuse_quantised(reader);
+  check_quantised(reader);
   if (config.heads.num_heads > 0) {
     if (config.hidden_size % config.heads.num_heads != 0) {
       throw user_error("{}: n_embd ({}) must be a multiple of n_head ({})", origin,

@@ -123,14 +123,22 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-void refuse_quantised(ConfigReader& reader) {
-  if (!reader.is_null("quantization_config")) {
-    throw reader.refused(
-        "quantization_config",
-        "so the weights are quantised, and atoll reads floats; give the model that "
-        "was quantised, or dequantise it: transformers' model.dequantize() and "
-        "save_pretrained()");
+void check_quantised(ConfigReader& reader) {
+  const std::unique_ptr<ConfigReader> quantised = reader.object("quantization_config");
+  if (quantised == nullptr) return;
+  // Older files of bitsandbytes do not name it.
+  const bool is_named = !quantised->is_null("quant_method");
+  const bool is_old = quantised->contains("load_in_4bit") || quantised->contains("load_in_8bit");
+  const std::string method =
+      is_named ? quantised->text("quant_method") : (is_old ? "bitsandbytes" : "");
+  for (const char* known : {"bitsandbytes", "gptq", "awq", "gguf"}) {
+    if (method == known) return;
   }
+  throw reader.refused(
+      "quantization_config",
+      "so the weights are quantised by a method that atoll does not read: it reads bitsandbytes "
+      "(NF4, FP4, int8), GPTQ, AWQ and the types of GGUF; give the model that was quantised, or "
+      "dequantise it: transformers' model.dequantize() and save_pretrained()");
 }
 
 }  // namespace atl::nn

@@ -60,7 +60,8 @@ void validate(const ModelConfig& config, const std::string& origin);
 /// are ids of tokens; one that the vocabulary lacks is none.
 void read_token_ids(ConfigReader& reader, ModelConfig& config);
 
-/// Throws Error(kUser) where the weights are quantised.
-void refuse_quantised(ConfigReader& reader);
+/// Throws Error(kUser) where the weights are quantised by a method that ckpt/quantised does not
+/// read.
+void check_quantised(ConfigReader& reader);
 
 }  // namespace atl::nn

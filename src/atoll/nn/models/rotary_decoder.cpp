@@ -51,7 +51,7 @@ ModelConfig read_decoder(ConfigReader& reader, const std::string& origin, const 
                            fmt::format("more than hidden_size, {}", config.hidden_size));
     }
   }
-  refuse_quantised(reader);
+  check_quantised(reader);
   validate(config, origin);
   read_token_ids(reader, config);
   if (heads.head_dim % 2 != 0) {

@@ -145,6 +145,7 @@ struct Logits {
   float* data;
   std::int64_t stride;     ///< from row to row
   bool two_terms = false;  ///< their gradient is to be two bf16 in the place of each
+  bool gradient = true;    ///< where `two_terms` is false: they become their gradient
 };
 
 /// The losses of rows [begin, begin + rows), whose logits become their gradient if one is wanted.
@@ -156,11 +157,10 @@ void take_losses(Run& run, const CrossEntropyArgs& args, std::int64_t begin, std
     for (std::int64_t row = first; row < last; ++row) {
       float* const of_row = logits.data + row * logits.stride;
       const std::int32_t target = args.targets[begin + row];
-      loss[row] =
-          logits.two_terms
-              ? HWY_DYNAMIC_DISPATCH(row_loss_in_two_terms)(of_row, vocab, target, args.grad_scale)
-              : HWY_DYNAMIC_DISPATCH(row_loss)(of_row, vocab, target, args.grad_scale,
-                                               args.wants_gradients());
+      loss[row] = logits.two_terms ? HWY_DYNAMIC_DISPATCH(row_loss_in_two_terms)(
+                                         of_row, vocab, target, args.grad_scale)
+                                   : HWY_DYNAMIC_DISPATCH(row_loss)(
+                                         of_row, vocab, target, args.grad_scale, logits.gradient);
     }
   });
 }
@@ -190,7 +190,8 @@ void run_amx_chunks(Run run, const CrossEntropyArgs& args) {
                        .ldb = width,
                        .c = logits,
                        .ldc = ld});
-    take_losses(run, args, begin, rows, {logits.data<float>(), ld, args.wants_gradients()});
+    take_losses(run, args, begin, rows,
+                {logits.data<float>(), ld, args.wants_gradients(), args.wants_gradients()});
     if (!args.wants_gradients()) continue;
     multiply_amx(run, {.shape = {Transpose::kNN, rows, width, vocab},
                        .a = gradient,
@@ -227,7 +228,8 @@ void run_widened_chunks(Run run, const CrossEntropyArgs& args) {
     const MatmulArgs to_logits = {
         {Transpose::kNT, rows, vocab, width}, x, args.weight, logits, {}, false};
     if (matmul_bf16(run, to_logits) != kServed) matmul_widened(run, to_logits);
-    take_losses(run, args, begin, rows, {logits.data<float>(), vocab});
+    take_losses(run, args, begin, rows,
+                {logits.data<float>(), vocab, false, args.wants_gradients()});
     if (!args.wants_gradients()) continue;
     const Tensor dx = args.dx.rows(begin, begin + rows);
     matmul_widened(run, {{Transpose::kNN, rows, width, vocab}, logits, args.weight, dx, {}, false});
@@ -246,7 +248,7 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
     const std::int64_t rows = std::min(chunk_rows, args.rows - begin);
     const float* x = args.x.data<float>() + begin * width;
     multiply_tiled(run, {{Transpose::kNT, rows, vocab, width}, x, weight, logits});
-    take_losses(run, args, begin, rows, {logits, vocab});
+    take_losses(run, args, begin, rows, {logits, vocab, false, args.wants_gradients()});
     if (!args.wants_gradients()) continue;
     float* dx = args.dx.data<float>() + begin * width;
     multiply_tiled(run, {{Transpose::kNN, rows, width, vocab}, logits, weight, dx});
@@ -257,6 +259,10 @@ void run_chunks(Run run, const CrossEntropyArgs& args) {
 }
 
 }  // namespace
+
+void losses_of_logits(Run& run, const CrossEntropyArgs& args, const Tensor& logits, bool gradient) {
+  take_losses(run, args, 0, args.rows, {logits.data<float>(), args.vocab, false, gradient});
+}
 
 std::size_t cross_entropy_scratch_bytes(Dtype dtype, std::int64_t rows, std::int64_t vocab,
                                         std::int64_t width) {

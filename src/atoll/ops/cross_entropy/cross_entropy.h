@@ -18,6 +18,14 @@ void linear_cross_entropy(Run& run, double factor, Tensor x, Tensor weight, Tens
                           Tensor loss, Tensor dx, Tensor dweight);
 std::size_t linear_cross_entropy_scratch_bytes(const Spec& x, const Spec& weight,
                                                DeviceKind device = DeviceKind::kCpu);
+/// The cross-entropy of logits that are there already, for a head whose product is another op.
+/// logits: f32 (R, V)  targets: i32 (R)  loss: f32 (R). With `gradient` the logits become their
+/// gradient, as linear_cross_entropy makes dx of it; without, their content is lost. On a CPU only.
+/// Throws as linear_cross_entropy; needs no scratch.
+void cross_entropy_of_logits(Run& run, double factor, Tensor logits, Tensor targets, Tensor loss,
+                             bool gradient);
+/// Rows whose logits such a head should hold at once: a function of the shape alone.
+std::int64_t logits_rows(std::int64_t rows, std::int64_t vocab);
 /// Rows of a head whose logits a GPU holds at once, where one takes so many bytes. A function of
 /// the shape alone, as sums over rows are cut so.
 std::int64_t gpu_logits_rows(std::int64_t row_bytes, std::int64_t rows);

@@ -65,6 +65,43 @@ void linear_cross_entropy(Run& run, double factor, Tensor x, Tensor weight, Tens
   dispatch<CrossEntropyArgs>("linear_cross_entropy", kCrossEntropy, run, args, cost);
 }
 
+namespace {
+
+struct LogitsArgs {
+  CrossEntropyArgs of;
+  Tensor logits;
+  bool gradient;
+};
+
+constexpr Implementation<LogitsArgs> kOfLogits[] = {{"cpu", [](Run& run, const LogitsArgs& a) {
+                                                       return serve_host(run, [&] {
+                                                         check_targets(a.of);
+                                                         cpu::losses_of_logits(run, a.of, a.logits,
+                                                                               a.gradient);
+                                                       });
+                                                     }}};
+
+}  // namespace
+
+void cross_entropy_of_logits(Run& run, double factor, Tensor logits, Tensor targets, Tensor loss,
+                             bool gradient) {
+  LogitsArgs args = {{}, logits, gradient};
+  args.of.rows = logits.dim(0);
+  args.of.vocab = logits.dim(1);
+  if (args.of.rows == 0) return;
+  check_size("cross_entropy_of_logits", Dtype::kF32, args.of.rows * args.of.vocab, {logits});
+  check_size("cross_entropy_of_logits", Dtype::kI32, args.of.rows, {targets});
+  check_size("cross_entropy_of_logits", Dtype::kF32, args.of.rows, {loss});
+  args.of.grad_scale = factor * run.loss_scale;
+  args.of.targets = targets.data<std::int32_t>();
+  args.of.loss = loss;
+  dispatch<LogitsArgs>("cross_entropy_of_logits", kOfLogits, run, args, cost_of({logits}));
+}
+
+std::int64_t logits_rows(std::int64_t rows, std::int64_t vocab) {
+  return cross_entropy_chunk_rows(rows, vocab);
+}
+
 std::int64_t gpu_logits_rows(std::int64_t row_bytes, std::int64_t rows) {
   return cuda::logits_chunk_rows(row_bytes, rows);
 }

@@ -32,8 +32,9 @@ class Collector final : public nn::ParamVisitor {
   std::unordered_set<const void*> seen_;
 };
 
-// A parameter's elements, and those up to the next cache line.
+// A parameter's elements, and those up to the next cache line. Packed ones lie apart.
 std::int64_t padded_elements(const nn::Param& param) {
+  if (param.is_packed()) return 0;
   return static_cast<std::int64_t>(align_up(param.spec.bytes()) / dtype_size(param.spec.dtype));
 }
 

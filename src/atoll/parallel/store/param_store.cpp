@@ -46,6 +46,11 @@ void ParamStore::request_fixed(MemoryPlan& plan) {
     frozen_request_ =
         plan.request_forever("frozen", "frozen parameters", layout_.frozen_flat().bytes());
   }
+  for (const nn::Param* param : frozen()) {
+    if (!param->is_packed()) continue;
+    packed_requests_.push_back(
+        plan.request_forever(param->name, "packed parameters", param->packed.num_bytes()));
+  }
   for (const nn::Constant* constant : layout_.constants()) {
     constant_requests_.push_back(
         plan.request_forever(constant->name, "constants", constant->spec.bytes()));
@@ -63,8 +68,14 @@ void ParamStore::bind_fixed(const Arena& arena) {
   if (frozen_request_ >= 0) {
     const Tensor frozen = arena.tensor(frozen_request_, layout_.frozen_flat());
     for (std::size_t i = num_trained; i < params().size(); ++i) {
-      params()[i]->value = view(frozen, 0, i);
+      if (!params()[i]->is_packed()) params()[i]->value = view(frozen, 0, i);
     }
+  }
+  auto packed = packed_requests_.begin();
+  for (nn::Param* param : this->frozen()) {
+    if (!param->is_packed()) continue;
+    const auto bytes = static_cast<std::int64_t>(param->packed.num_bytes());
+    param->packed.bytes = arena.tensor(*packed++, {Dtype::kU8, {bytes}});
   }
   for (std::size_t i = 0; i < constant_requests_.size(); ++i) {
     nn::Constant& constant = *layout_.constants()[i];

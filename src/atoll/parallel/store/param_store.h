@@ -72,7 +72,8 @@ class ParamStore {
   /// To be called after the pieces of pieces_to_fill() were filled.
   virtual void values_filled() {}
 
-  /// Gives parameters their values. For each parameter of which this rank holds any element, one
+  /// Gives parameters their values, but for those that are packed, whose bytes come from a file
+  /// alone. For each parameter of which this rank holds any element, one
   /// after the other, calls `fill` with memory for the whole parameter, and copies this rank's
   /// elements from there. Does not communicate: `fill` must give the same values on all ranks.
   virtual void fill(const FillParam& fill);
@@ -187,6 +188,7 @@ class ParamStore {
   bool round_is_new_ = false;
   double waited_seconds_ = 0;
   int frozen_request_ = -1;
+  std::vector<int> packed_requests_;  // of frozen parameters that are packed, in their order
   std::vector<int> constant_requests_;
   std::vector<const nn::Param*> late_;
   std::function<void()> finish_late_;

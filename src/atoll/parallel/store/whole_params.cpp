@@ -74,6 +74,7 @@ void ParamStore::initialise(Run& run, std::uint64_t seed) {
 
 void ParamStore::fill(const FillParam& fill) {
   for (const nn::Param* param : frozen()) {
+    if (param->is_packed()) continue;
     fill_whole(*param, param->value,
                [&](const nn::Param& whole, const Tensor& values) { fill(whole, values); });
   }

@@ -38,12 +38,12 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
 }  // namespace
 
 StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
-                     const StepRoom& room)
+                     const StepRoom& room, const KeepStored& keep)
     : device_(only_cpu(std::move(device))),
       stream_(device_->open_stream()),
       room_(room),
       model_(build(config, room)),
-      store_(open_store(*device_, *model_, weights)),
+      store_(open_store(*device_, *model_, weights, keep)),
       head_(*model_),
       sizes_(sizes_up_to(room.max_rows)) {
   plan_memory();

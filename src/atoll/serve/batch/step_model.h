@@ -39,7 +39,7 @@ class StepModel {
   /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
   /// a CPU.
   StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
-            const StepRoom& room);
+            const StepRoom& room, const KeepStored& keep = {});
 
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }

@@ -11,6 +11,7 @@
 #include "atoll/ckpt/hf/directory.h"
 #include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/ckpt/quantised/quantised.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/parallel/layout/gather_stages.h"
 #include "atoll/parallel/state/assemble.h"
@@ -221,6 +222,7 @@ std::string hash_of_frozen(TrainState& state) {
   std::optional<parallel::Assembled> assembled;
   // Whole, on the first of the ranks that have parts of it; undefined on the others.
   const auto whole = [&](std::size_t i) {
+    if (frozen[i]->is_packed()) return frozen[i]->packed.bytes;
     if (parts == nullptr) return frozen[i]->value;
     const parallel::WholeTensor part = {"", frozen[i], frozen[i]->value};
     assembled.emplace(std::span(&part, 1), *parts, [](const parallel::WholeTensor&) { return 0; });
@@ -251,7 +253,8 @@ CarriedFiles read_carried(const fs::path& directory) {
   }
   // What the files kept narrow, an export gives back as narrow.
   if (path_exists(directory / "config.json") && !model_dir::holds_adapter(directory)) {
-    carried[ckpt::kSourceDtypesFile] = ckpt::HfDirectory(directory).source_dtypes_json();
+    const ckpt::FileDtypes dtypes = ckpt::widened_dtypes(ckpt::HfDirectory(directory));
+    carried[ckpt::kSourceDtypesFile] = ckpt::HfDirectory::dtypes_json(dtypes);
   }
   return carried;
 }

@@ -40,6 +40,7 @@ struct DeviceSettings {
 struct ModelSettings {
   std::string from;
   std::string base;
+  std::string held_as = "auto";
   std::string config;
   std::string family = "llama";
   std::int64_t hidden_size = 256;

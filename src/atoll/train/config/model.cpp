@@ -99,6 +99,12 @@ void add_model(SettingRegistry& settings, TrainConfig& c) {
            "Where model.from is an adapter: its base model, in place of the one that it names.")
       .with_scope(Scope::kIsland)
       .needs("model.from", changed("DIRECTORY"), "a base model is of an adapter");
+  settings
+      .add("model.held_as", &m.held_as,
+           "How weights that are not trained lie in memory: `stored`, in the 4, 8 or 16 bits of "
+           "their files; `wide`, in train.dtype; `auto`: quantised weights as stored, others wide.",
+           one_of({"auto", "stored", "wide"}))
+      .needs("model.from", changed("DIRECTORY"), "the weights of a new model are all trained");
   settings.add("model.config", &m.config, "config.json of a new model.")
       .not_beside("model.from", "each says what the model is");
   settings.add("model.family", &m.family, "Kind of model.", families())

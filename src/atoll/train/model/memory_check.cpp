@@ -60,8 +60,10 @@ void naming_model(const TrainConfig& config, const nn::ModelConfig& model, Check
 // a file.
 std::size_t least_bytes(const StateOptions& options, int num_ranks) {
   if (options.training && options.offload.params) return 0;
-  return static_cast<std::size_t>(nn::least_parameters(options.model) *
-                                  static_cast<double>(dtype_size(options.build.dtype)) / num_ranks);
+  // Of weights in the bits of their files: GGUF's Q2_K takes the fewest, 2.6 a number.
+  const double bytes =
+      options.keep_stored ? 0.25 : static_cast<double>(dtype_size(options.build.dtype));
+  return static_cast<std::size_t>(nn::least_parameters(options.model) * bytes / num_ranks);
 }
 
 }  // namespace

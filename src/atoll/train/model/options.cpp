@@ -8,6 +8,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/model_dir/stored_weights.h"
 #include "atoll/ops/attention/cuda_cudnn.h"
 #include "atoll/ops/attention/gpu_attention.h"
 #include "atoll/ops/matmul/bf16_arithmetic.h"
@@ -100,6 +101,45 @@ nn::LoraOptions lora_options(const LoraSettings& settings) {
   return lora;
 }
 
+// Beside what weights cannot stay in the bits of their files.
+void refuse_stored(const TrainConfig& config) {
+  const auto refuse = [](std::string_view setting, std::string_view remedy) {
+    throw user_error(
+        "{}: weights in the bits of their files (model.held_as) do not go with it; {}, or use "
+        "model.held_as=wide",
+        setting, remedy);
+  };
+  if (config.parallel.pp > 1) {
+    refuse(fmt::format("parallel.pp = {}", config.parallel.pp), "take data-parallel ranks");
+  }
+  if (config.train.fp8 != "off") {
+    refuse(fmt::format("train.fp8 = {}", config.train.fp8), "leave it off");
+  }
+}
+
+// What of model.from stays in the bits of its files, of the model that is built.
+std::function<void(nn::Model&)> stored_choice(const TrainConfig& config,
+                                              const model_dir::ModelPath& directory) {
+  const std::string& how = config.model.held_as;
+  if (how == "wide") return {};
+  const std::string quantisation = model_dir::quantisation_of(directory);
+  if (how == "auto" && quantisation.empty()) return {};
+  if (config.lora.rank == 0) {
+    const std::string what =
+        quantisation.empty() ? std::string() : fmt::format(" (model.from is {})", quantisation);
+    throw user_error(
+        "weights in the bits of their files cannot be trained{}: train an adapter beside them "
+        "(lora.rank=16), or all of them in train.dtype (model.held_as=wide)",
+        what);
+  }
+  refuse_stored(config);
+  const auto which =
+      how == "stored" ? model_dir::StoredWeights::kAll : model_dir::StoredWeights::kQuantised;
+  return [directory, which](nn::Model& model) {
+    model_dir::keep_stored(directory, which, /*freezes=*/false, model);
+  };
+}
+
 }  // namespace
 
 StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
@@ -121,6 +161,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
           config.parallel.tp, directory.string());
     }
     options.model = model_dir::read_model_config(directory);
+    options.keep_stored = stored_choice(config, directory);
   } else if (!config.model.config.empty()) {
     options.model = nn::parse_config(read_file(config.model.config), config.model.config);
   } else {

@@ -23,6 +23,7 @@ namespace {
 std::unique_ptr<nn::Model> build(const StateOptions& options) {
   auto model = options.lora ? nn::build_adapted_model(options.model, options.build, *options.lora)
                             : nn::build_model(options.model, options.build);
+  if (options.keep_stored) options.keep_stored(*model);
   if (options.fp8) nn::use_fp8(*model, *options.fp8);
   return model;
 }

@@ -56,7 +56,9 @@ struct StateOptions {
   bool folds_residual = false;         ///< see dp.compress_owed
   bool replicate = false;              ///< keep a copy of the next rank's shard
   bool training = true;                ///< false: parameters and a forward pass only
-  OffloadChoice offload;               ///< of training
+  /// Keeps weights in the bits of their files (model_dir/stored_weights.h); empty: all are wide.
+  std::function<void(nn::Model& model)> keep_stored = {};
+  OffloadChoice offload;  ///< of training
 };
 
 /// The model, the optimizer and the memory of one rank. The constructor plans the memory;
