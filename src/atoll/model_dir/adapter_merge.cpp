@@ -121,7 +121,7 @@ void AdapterMerge::plan_low_rank(const nn::ModelTensor& tensor, const nn::LoraSh
   if (may_lack && !tensors_.contains(a) && !tensors_.contains(b)) return;
   change.a_name = tensors_.use(a);
   change.b_name = tensors_.use(b);
-  if (config_.use_dora) {
+  if (config_.lora.use_dora) {
     change.lengths_name = tensors_.use(tensor.module + ".lora_magnitude_vector");
   }
   changes_[tensor.param].low_rank.push_back(std::move(change));
@@ -279,7 +279,7 @@ std::vector<TensorFactors> AdapterMerge::factors() const {
 
 std::vector<std::string> AdapterMerge::other_parts() const {
   std::vector<std::string> parts;
-  if (config_.use_dora) parts.emplace_back("use_dora");
+  if (config_.lora.use_dora) parts.emplace_back("use_dora");
   for (const nn::Param* param : params_) {
     const auto at = changes_.find(param);
     if (at == changes_.end()) continue;
