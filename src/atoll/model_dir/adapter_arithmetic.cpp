@@ -92,6 +92,21 @@ void add_low_rank(const LowRankChange& change, const Tensor& rows) {
   });
 }
 
+void row_lengths(const Tensor& rows, const Tensor& lengths) {
+  const auto in = static_cast<std::size_t>(rows.dim(1));
+  ATOLL_CHECK(lengths.dtype() == rows.dtype() && lengths.num_elements() == rows.dim(0), "{} of {}",
+              lengths.spec().to_string(), rows.spec().to_string());
+  std::vector<double> squares(static_cast<std::size_t>(rows.dim(0)), 0.0);
+  update(rows, [&]<typename T>(std::span<T> all) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      squares[i / in] += to_double(all[i]) * to_double(all[i]);
+    }
+  });
+  update(lengths, [&]<typename T>(std::span<T> all) {
+    for (std::size_t i = 0; i < all.size(); ++i) store(std::sqrt(squares[i]), all[i]);
+  });
+}
+
 void add_scaled(double scale, std::span<const float> more, const Tensor& values) {
   update(values, [&]<typename T>(std::span<T> all) {
     ATOLL_CHECK(all.size() == more.size(), "{} and {} elements", all.size(), more.size());

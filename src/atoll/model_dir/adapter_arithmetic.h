@@ -24,6 +24,9 @@ struct LowRankChange {
 /// Changes rows of a weight.  rows: (rows, in), f32 or bf16
 void add_low_rank(const LowRankChange& change, const Tensor& rows);
 
+/// lengths[j] = |rows[j]|, summed in double.  rows: (rows, in)  lengths: (rows), both f32 or bf16
+void row_lengths(const Tensor& rows, const Tensor& lengths);
+
 /// Adds scale times `more` to a vector.  values: (n), f32 or bf16
 void add_scaled(double scale, std::span<const float> more, const Tensor& values);
 

@@ -314,6 +314,11 @@ ordered_json object_of(const std::vector<std::pair<std::string, Value>>& members
   return json;
 }
 
+const char* bias_name(nn::LoraBias bias) {
+  if (bias == nn::LoraBias::kNone) return "none";
+  return bias == nn::LoraBias::kAll ? "all" : "lora_only";
+}
+
 ordered_json names_or_pattern(const std::vector<std::string>& names, const std::string& pattern) {
   return pattern.empty() ? list_or_null(names) : ordered_json(pattern);
 }
@@ -328,7 +333,7 @@ std::string adapter_config_json(const AdapterConfig& config, const nn::ModelConf
   const ordered_json json = {
       {"alpha_pattern", object_of(lora.alphas)},
       {"base_model_name_or_path", config.base},
-      {"bias", "none"},
+      {"bias", bias_name(lora.bias)},
       {"ensure_weight_tying", config.keeps_tied},
       {"exclude_modules", names_or_pattern(lora.excluded, lora.excluded_pattern)},
       {"fan_in_fan_out", nn::find_family(model.family, "a model").transposed_linears},
@@ -347,7 +352,7 @@ std::string adapter_config_json(const AdapterConfig& config, const nn::ModelConf
       {"target_parameters", list_or_null(lora.target_parameters)},
       {"task_type", "CAUSAL_LM"},
       {"trainable_token_indices", json_of_tokens(config)},
-      {"use_dora", config.use_dora},
+      {"use_dora", lora.use_dora},
       {"use_rslora", lora.rank_stabilized}};
   return json.dump(2) + "\n";
 }
@@ -370,7 +375,12 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& ori
   read_sizes(fields, config.lora);
   read_tokens(fields, config);
   config.lora.modules_to_save = fields.texts("modules_to_save");
-  config.use_dora = fields.flag("use_dora");
+  config.lora.use_dora = fields.flag("use_dora");
+  for (const nn::LoraBias bias : {nn::LoraBias::kAdapted, nn::LoraBias::kAll}) {
+    if (fields.is_text("bias") && fields.texts("bias").front() == bias_name(bias)) {
+      config.lora.bias = bias;
+    }
+  }
   config.lora_bias = fields.flag("lora_bias");
   config.keeps_tied = fields.flag("ensure_weight_tying");
   const ordered_json* base = fields.find("base_model_name_or_path");

@@ -17,9 +17,7 @@ inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 /// What an adapter_config.json says.
 struct AdapterConfig {
   nn::LoraOptions lora;
-  std::string base;  ///< base_model_name_or_path
-  /// DoRA (Liu et al. 2024): each row of a weight has a trained length.
-  bool use_dora = false;
+  std::string base;         ///< base_model_name_or_path
   bool lora_bias = false;   ///< factors B have biases
   bool keeps_tied = false;  ///< ensure_weight_tying
   /// Tokens whose rows are trained alone, by the end of their module's name; an empty name is that

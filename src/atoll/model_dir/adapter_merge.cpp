@@ -74,7 +74,9 @@ AdapterMerge::AdapterMerge(const fs::path& directory, nn::Model& model)
   const std::vector<nn::ModelTensor> all = nn::model_tensors(model);
   embedding_ = token_embedding(all);
   std::set<nn::Param*> stacked;
+  std::set<const nn::Param*> seen;
   for (const nn::ModelTensor& tensor : all) {
+    if (seen.insert(tensor.param).second) params_.push_back(tensor.param);
     plan(tensor, rules);
     if (tensor.kind == ModuleKind::kExpert) stacked.insert(tensor.param);
   }
@@ -119,7 +121,7 @@ void AdapterMerge::plan_low_rank(const nn::ModelTensor& tensor, const nn::LoraSh
   if (may_lack && !tensors_.contains(a) && !tensors_.contains(b)) return;
   change.a_name = tensors_.use(a);
   change.b_name = tensors_.use(b);
-  if (config_.use_dora) {
+  if (config_.lora.use_dora) {
     change.lengths_name = tensors_.use(tensor.module + ".lora_magnitude_vector");
   }
   changes_[tensor.param].low_rank.push_back(std::move(change));
@@ -234,6 +236,58 @@ LowRankChange AdapterMerge::read(const LowRank& low_rank, std::int64_t in,
   for (std::size_t i = 0; i < change.left.size(); ++i)
     change.left[i] = stacked.b[i * step + expert];
   return change;
+}
+
+namespace {
+
+// The part of factors of some rows that one of these rows' tensors has.
+TensorFactors factors_of(const LowRankChange& change, const std::string& tensor, std::int64_t begin,
+                         std::int64_t rows) {
+  const auto from = change.left.begin() + begin * change.rank;
+  return {.tensor = tensor,
+          .rank = change.rank,
+          .scale = change.scale,
+          .left = std::vector<float>(from, from + rows * change.rank),
+          .right = change.right};
+}
+
+}  // namespace
+
+std::vector<TensorFactors> AdapterMerge::factors() const {
+  std::vector<TensorFactors> all;
+  for (const nn::Param* param : params_) {
+    const auto at = changes_.find(param);
+    if (at == changes_.end()) continue;
+    StackedFactors stacked;
+    for (const LowRank& low_rank : at->second.low_rank) {
+      const LowRankChange change = read(low_rank, param->spec.shape.dim(1), stacked);
+      const nn::FileTensor& rows = low_rank.rows;
+      if (!rows.name.empty()) {
+        all.push_back(factors_of(change, rows.name, 0, rows.rows));
+        continue;
+      }
+      // The rows of one expert, which may be those of two matrices.
+      for (const nn::FileTensor& file : param->files) {
+        const std::int64_t begin = file.row_begin - rows.row_begin;
+        if (begin < 0 || begin >= rows.rows) continue;
+        all.push_back(factors_of(change, file.name, begin, file.rows));
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> AdapterMerge::other_parts() const {
+  std::vector<std::string> parts;
+  if (config_.lora.use_dora) parts.emplace_back("use_dora");
+  for (const nn::Param* param : params_) {
+    const auto at = changes_.find(param);
+    if (at == changes_.end()) continue;
+    for (const nn::FileTensor& file : at->second.replaced) parts.push_back(file.name);
+    for (const TokenRows& tokens : at->second.tokens) parts.push_back(tokens.name);
+    for (const Bias& bias : at->second.biases) parts.push_back(bias.name);
+  }
+  return parts;
 }
 
 bool AdapterMerge::replaces(const nn::Param& param) const {

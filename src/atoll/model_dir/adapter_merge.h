@@ -18,6 +18,15 @@ namespace atl::model_dir {
 /// its own decides how many tokens there are. Throws as parse_adapter_config and AdapterTensors.
 nn::ModelConfig adapted_config(nn::ModelConfig base, const std::filesystem::path& directory);
 
+/// The factors that an adapter has for one tensor of its base model's files: it adds s L R.
+struct TensorFactors {
+  std::string tensor;  ///< "model.layers.0.self_attn.q_proj.weight"
+  std::int64_t rank = 0;
+  double scale = 0;          ///< s
+  std::vector<float> left;   ///< L: (rows, rank); of an embedding a row for each token
+  std::vector<float> right;  ///< R: (rank, in)
+};
+
 /// A trained adapter that becomes a part of the weights of its base model: W + s B A, and whatever
 /// else it has.
 class AdapterMerge {
@@ -26,11 +35,18 @@ class AdapterMerge {
   /// Error(kUser) or Error(kDamaged) naming file and tensor.
   AdapterMerge(const std::filesystem::path& directory, nn::Model& model);
 
+  /// The adapter's file.
+  const ckpt::SafetensorsFile& file() const { return tensors_.file(); }
   /// Whether the adapter has all of a parameter, so that the base model's values do not matter.
   bool replaces(const nn::Param& param) const;
   /// Changes the value of a parameter, whole, in f32 or bf16, as the adapter says. Throws
   /// Error(kUser) naming file and tensor for one of another shape.
   void add_to(const nn::Param& param, const Tensor& value) const;
+  /// All pairs of factors, in the order in which the model has its tensors; experts each have their
+  /// own. Throws Error(kUser) naming file and tensor for one of another shape.
+  std::vector<TensorFactors> factors() const;
+  /// What the adapter has besides pairs of factors: the field "use_dora", and names of tensors.
+  std::vector<std::string> other_parts() const;
 
  private:
   // W[rows] + s L R.
@@ -73,7 +89,8 @@ class AdapterMerge {
 
   AdapterConfig config_;
   AdapterTensors tensors_;
-  std::string embedding_;  // the module of the token embedding
+  std::string embedding_;                 // the module of the token embedding
+  std::vector<const nn::Param*> params_;  // each once, as they are visited
   std::map<const nn::Param*, Changes> changes_;
 };
 

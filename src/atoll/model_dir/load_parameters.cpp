@@ -8,6 +8,7 @@
 #include "atoll/base/error.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/adapter_arithmetic.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/parallel/store/whole_state.h"
 
@@ -34,6 +35,9 @@ std::vector<const nn::Param*> params_of_files(const nn::Model* whole,
   return params.all;
 }
 
+// What PEFT calls a module that it has wrapped in its own.
+constexpr std::string_view kWrapper = ".base_layer";
+
 // The parameters of a model as its base directory calls them, where that is not as they are called
 // themselves: what a run trains whole beside adapters has PEFT's names, and the head of a model
 // that an adapter unties is there under the embedding's name.
@@ -47,6 +51,8 @@ class BaseNames {
       for (nn::FileTensor& file : renamed->files) {
         if (file.name.starts_with(nn::kPeftPrefix)) {
           file.name.erase(0, std::string_view(nn::kPeftPrefix).size());
+          const std::size_t wrapper = file.name.rfind(".base_layer.");
+          if (wrapper != std::string::npos) file.name.erase(wrapper, kWrapper.size());
           is_renamed = true;
         }
         if (file.name != head || base.contains(head)) continue;
@@ -74,6 +80,7 @@ class Source {
   // `params`: all of the model's own.
   Source(const ModelPath& directory, nn::Model& model, std::span<const nn::Param* const> params)
       : base_(base_directory(directory)),
+        tensors_(nn::model_tensors(model)),
         whole_(model.elsewhere_count.total > 0 ? nn::build_model(model.config, {.max_positions = 1})
                                                : nullptr),
         names_(base_, params),
@@ -109,9 +116,28 @@ class Source {
     }
     if (merge_) merge_->add_to(param, whole);
   }
+  // DoRA begins with the lengths that the rows of the weights have.
+  void read_lengths(const nn::Param& lengths, const Tensor& whole) const {
+    for (const nn::FileTensor& file : lengths.files) {
+      const std::string name = nn::weight_of_lengths(file);
+      const auto at =
+          std::find_if(tensors_.begin(), tensors_.end(),
+                       [&](const nn::ModelTensor& tensor) { return tensor.file.name == name; });
+      ATOLL_CHECK(at != tensors_.end(), "{}", name);
+      nn::Param weight;
+      weight.files = {at->file};
+      weight.files.front().row_begin = 0;
+      weight.spec = {whole.dtype(), {file.rows, at->param->spec.shape.dim(1)}};
+      std::vector<std::byte> memory(weight.spec.bytes());
+      const Tensor rows(memory.data(), weight.spec);
+      found_.read({&weight, rows});
+      row_lengths(rows, whole.rows(file.row_begin, file.row_begin + file.rows));
+    }
+  }
 
  private:
   ckpt::HfDirectory base_;
+  std::vector<nn::ModelTensor> tensors_;
   std::unique_ptr<nn::Model> whole_;  // null: the model is whole itself
   BaseNames names_;
   ckpt::DirectoryParams found_;
@@ -122,13 +148,18 @@ class Source {
 
 namespace {
 
-// The parts of some pieces of values that belong to parameters which the base model has too.
+bool has_lengths(const nn::Param& param) {
+  return !nn::weight_of_lengths(param.files.front()).empty();
+}
+
+// The parts of some pieces of values that belong to parameters which the base model has too, or
+// that begin as the base model says.
 std::vector<optim::StateTensor> pieces_of_the_base(const parallel::FlatLayout& layout,
                                                    std::span<const optim::StateTensor> pieces) {
   std::vector<optim::StateTensor> kept;
   for (std::size_t i = 0; i < layout.trained().size(); ++i) {
     const nn::Param& param = *layout.trained()[i];
-    if (nn::is_lora_factor(param)) continue;
+    if (nn::is_lora_factor(param) && !has_lengths(param)) continue;
     const std::int64_t begin = layout.offset(i);
     const std::int64_t end = begin + param.spec.shape.num_elements();
     for (const optim::StateTensor& piece : pieces) {
@@ -168,9 +199,12 @@ void load_parameters(const ModelPath& directory, nn::Model& model, parallel::Par
   std::vector<optim::StateTensor> pieces = parallel::pieces_to_fill(store);
   if (has_adapter) pieces = pieces_of_the_base(store.layout(), pieces);
   if (pieces.empty()) return;
-  parallel::fill_pieces(store.layout(), pieces, &threads,
-                        [&](const std::string& /*values*/, const nn::Param& param,
-                            const Tensor& whole) { source.read(param, whole); });
+  parallel::fill_pieces(
+      store.layout(), pieces, &threads,
+      [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
+        if (has_lengths(param)) return source.read_lengths(param, whole);
+        source.read(param, whole);
+      });
   store.values_filled();
 }
 

@@ -19,12 +19,13 @@ Linear::Linear(Param weight, Param bias, DeviceKind device)
   ATOLL_CHECK(weight_.spec.shape.rank() == 2, "{}", weight_.spec.to_string());
 }
 
-void Linear::add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale) {
-  ATOLL_CHECK(!has_adapter() && !blocks.empty(), "{}", weight_.name);
-  a_ = std::move(a);
-  b_ = std::move(b);
-  blocks_ = std::move(blocks);
-  scale_ = scale;
+void Linear::add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale,
+                         Param magnitude) {
+  const bool has_magnitude = !magnitude.name.empty();
+  ATOLL_CHECK(adapters_.empty() || has_magnitude == has_magnitudes(), "{}", weight_.name);
+  ATOLL_CHECK(!has_magnitude || weight_.frozen, "{}", weight_.name);
+  adapters_.emplace_back(std::move(a), std::move(b), std::move(blocks), scale,
+                         weight_.spec.shape.dim(0), std::move(magnitude));
 }
 
 void Linear::drop_adapter_input(double p, int index) {
@@ -59,18 +60,8 @@ void Linear::check_fp8(const Spec& x) const {
       weight_.name, x.shape.num_rows(), ops::kFp8Multiple);
 }
 
-Spec Linear::spread_spec() const {
-  return {b_.spec.dtype, {weight_.spec.shape.dim(0), a_.spec.shape.dim(0)}};
-}
-
-Tensor Linear::spread_b(Run& run) const {
-  const Tensor spread = run.take_scratch(spread_spec());
-  ops::block_diagonal(run, scale_, b_.value, blocks_, spread);
-  return spread;
-}
-
 Tensor Linear::adapter_input(Run& run, const Tensor& x) const {
-  if (!run.training || dropout_ == 0) return x;
+  if (!drops(run)) return x;
   const Tensor dropped = run.take_scratch(x.spec());
   ops::dropout(run, dropout_, dropout_index_, x, dropped);
   return dropped;
@@ -102,6 +93,12 @@ Footprint Linear::plan(Spec x) const {
   }
   if (weight_.is_packed()) {
     ATOLL_CHECK(weight_.frozen && !fp8_, "{} is packed", weight_.name);
+    if (has_magnitudes()) {
+      throw user_error(
+          "lora.dora: {} stays in the bits of its file, and the lengths of its rows need its "
+          "numbers; use model.held_as=wide, or leave out lora.dora",
+          weight_.name);
+    }
     footprint.scratch_bytes = std::max(
         footprint.scratch_bytes, ops::matmul_packed_scratch_bytes(x.shape.num_rows(), w.shape));
   }
@@ -111,25 +108,29 @@ Footprint Linear::plan(Spec x) const {
         std::max(footprint.scratch_bytes, ops::linear_fp8_scratch_bytes(x, w));
   }
   if (has_adapter()) {
-    const Spec spread = spread_spec();
-    const Spec low = x.with_last(spread.shape.dim(1));
-    const std::size_t held = align_up(spread.bytes()) + align_up(low.bytes()) +
-                             (dropout_ > 0 ? align_up(x.bytes()) : 0) +
-                             align_up(std::max({x.bytes(), y.bytes(), 2 * spread.bytes()}));
-    const std::size_t products =
-        std::max({ops::matmul_scratch_bytes(Transpose::kNT, x, a_.spec, device_),
-                  ops::matmul_scratch_bytes(Transpose::kNT, low, spread, device_),
-                  ops::matmul_scratch_bytes(Transpose::kNN, y, spread, device_),
-                  ops::matmul_scratch_bytes(Transpose::kNN, low, a_.spec, device_),
-                  ops::matmul_scratch_bytes(Transpose::kTN, low, x, device_),
-                  ops::matmul_scratch_bytes(Transpose::kTN, y, low, device_)});
-    footprint.scratch_bytes = std::max(footprint.scratch_bytes, held + products);
+    const std::size_t beside = has_magnitudes() ? footprint.scratch_bytes : 0;
+    footprint.scratch_bytes = std::max(footprint.scratch_bytes, adapter_scratch_bytes(x) + beside);
   }
   return footprint;
 }
 
+// Scratch of the adapters' three passes, one after the other; DoRA's products with W come beside.
+std::size_t Linear::adapter_scratch_bytes(const Spec& x) const {
+  const Spec y = x.with_last(weight_.spec.shape.dim(0));
+  std::size_t adapters = 0;
+  for (const LowRankAdapter& adapter : adapters_) {
+    adapters = std::max(adapters, adapter.scratch_bytes(x, device_));
+  }
+  const std::size_t one = align_up(std::max(x.bytes(), y.bytes()));
+  const std::size_t held = one + (dropout_ > 0 ? align_up(x.bytes()) : 0) + adapters;
+  if (!has_magnitudes()) return held;
+  const Spec gain = {compute_dtype(x.dtype), {2, y.shape.dim(-1)}};
+  return held + 2 * one + align_up(gain.bytes()) + align_up(weight_.spec.bytes());
+}
+
 void Linear::forward(Run& run, const Pass& pass) {
   if (observer_) observer_(pass.x);
+  if (has_magnitudes()) return forward_dora(run, pass);
   const bool is_plain = !weight_.as_int8 && !weight_.is_packed() && !has_adapter();
   if (weight_.as_int8) {
     ops::matmul_int8(run, pass.x, weight_.int8, pass.y, bias_.value);
@@ -143,7 +144,10 @@ void Linear::forward(Run& run, const Pass& pass) {
   } else {
     ops::matmul(run, Transpose::kNT, pass.x, weight_.value, pass.y, bias_.value);
   }
-  if (has_adapter()) add_low_rank(run, pass);
+  if (has_adapter()) {
+    Run inner = run;
+    add_low_rank(inner, adapter_input(inner, pass.x), pass.y);
+  }
   if (!is_plain && pass.residual.defined()) ops::add(run, pass.residual, pass.y, pass.y);
 }
 
@@ -156,38 +160,39 @@ void Linear::forward_gelu(Run& run, ops::Gelu kind, Tensor x, Tensor hidden, Ten
   ops::gelu_forward(run, kind, hidden, h);
 }
 
-void Linear::add_low_rank(Run& run, const Pass& pass) {
+void Linear::add_low_rank(Run& run, const Tensor& x, const Tensor& y) {
   Run inner = run;
-  const Tensor spread = spread_b(inner);
-  const Tensor low = inner.take_scratch(pass.x.spec().with_last(spread.dim(1)));  // x A^T
-  const Tensor x = adapter_input(inner, pass.x);
-  const Tensor change = inner.take_scratch(pass.y.spec());
-  ops::matmul(inner, Transpose::kNT, x, a_.value, low);
-  ops::matmul(inner, Transpose::kNT, low, spread, change);
-  ops::add(inner, pass.y, change, pass.y);
+  const Tensor change = inner.take_scratch(y.spec());
+  for (const LowRankAdapter& adapter : adapters_) {
+    adapter.forward(inner, x, change);
+    ops::add(inner, y, change, y);
+  }
+}
+
+void Linear::multiply(Run& run, const Tensor& x, const Tensor& y, const Tensor& bias) {
+  if (fp8_) return ops::linear_fp8(run, *fp8_, x, weight_.value, y, bias, {});
+  ops::matmul(run, Transpose::kNT, x, weight_.value, y, bias);
+}
+
+void Linear::multiply_back(Run& run, const Tensor& dy, const Tensor& dx) {
+  if (weight_.is_packed()) return ops::matmul_packed_backward(run, dy, weight_.packed, dx);
+  if (fp8_) return ops::linear_fp8_backward_input(run, *fp8_, dy, weight_.value, dx);
+  ops::matmul(run, Transpose::kNN, dy, weight_.value, dx);
 }
 
 void Linear::backward_input(Run& run, const Pass& pass) {
-  if (weight_.is_packed()) {
-    ops::matmul_packed_backward(run, pass.dy, weight_.packed, pass.dx);
-  } else if (fp8_) {
-    ops::linear_fp8_backward_input(run, *fp8_, pass.dy, weight_.value, pass.dx);
-  } else {
-    ops::matmul(run, Transpose::kNN, pass.dy, weight_.value, pass.dx);
-  }
-  if (!has_adapter()) return;
+  if (has_magnitudes()) return backward_input_dora(run, pass);
+  multiply_back(run, pass.dy, pass.dx);
   Run inner = run;
-  const Tensor spread = spread_b(inner);
-  const Tensor dlow = inner.take_scratch(pass.dy.spec().with_last(spread.dim(1)));
-  const Tensor change = inner.take_scratch(pass.dx.spec());
-  ops::matmul(inner, Transpose::kNN, pass.dy, spread, dlow);
-  ops::matmul(inner, Transpose::kNN, dlow, a_.value, change);
-  if (dropout_ > 0) ops::dropout(inner, dropout_, dropout_index_, change, change);
-  ops::add(inner, pass.dx, change, pass.dx);
+  for (const LowRankAdapter& adapter : adapters_) {
+    Run one = inner;
+    const Tensor change = one.take_scratch(pass.dx.spec());
+    adapter.backward_input(one, pass.dy, change);
+    if (dropout_ > 0) ops::dropout(one, dropout_, dropout_index_, change, change);
+    ops::add(one, pass.dx, change, pass.dx);
+  }
 }
 
-// The low-rank product and its gradient are made again here: that costs r / out of the layer's
-// work, and keeps callers that fuse Linears free of tensors to carry for them.
 void Linear::backward_weight(Run& run, const Pass& pass) {
   backward_weight(run, pass, {});
 }
@@ -203,25 +208,17 @@ void Linear::backward_weight(Run& run, const Pass& pass, Tensor bias_sums) {
   else if (trains_bias())
     ops::column_sum(run, pass.dy, bias_.grad);
   if (!has_adapter()) return;
+  if (has_magnitudes()) return backward_weight_dora(run, pass);
   Run inner = run;
-  const Tensor spread = spread_b(inner);
-  const Tensor low = inner.take_scratch(pass.x.spec().with_last(spread.dim(1)));
   const Tensor x = adapter_input(inner, pass.x);
-  ops::matmul(inner, Transpose::kNN, pass.dy, spread, low);
-  ops::matmul(inner, Transpose::kTN, low, x, a_.grad, {}, /*accumulate=*/true);
-  ops::matmul(inner, Transpose::kNT, x, a_.value, low);
-  const Tensor dspread = inner.take_scratch(spread.spec().in_compute_dtype());
-  ops::matmul(inner, Transpose::kTN, pass.dy, low, dspread);
-  ops::block_diagonal_backward(inner, scale_, dspread, blocks_, b_.grad);
+  for (LowRankAdapter& adapter : adapters_) adapter.backward_weight(inner, x, pass.dy);
 }
 
 void Linear::visit(ParamVisitor& visitor) {
   visitor.linear(*this);
   visitor.param(weight_);
   if (has_bias()) visitor.param(bias_);
-  if (!has_adapter()) return;
-  visitor.param(a_);
-  visitor.param(b_);
+  for (LowRankAdapter& adapter : adapters_) adapter.visit(visitor);
 }
 
 }  // namespace atl::nn

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "atoll/nn/layer.h"
+#include "atoll/nn/low_rank_adapter.h"
 #include "atoll/ops/activation/activation.h"
-#include "atoll/ops/block_diagonal/block_diagonal.h"
 #include "atoll/ops/fp8/layout.h"
 
 namespace atl::nn {
@@ -36,8 +36,12 @@ class Linear final : public Layer {
   /// products stay in bf16.
   void use_fp8(ops::Fp8Scaling scaling);
   /// Adds a low-rank adapter (Hu et al. 2021, "LoRA") to the output rows that `blocks` name, each
-  /// with factors of its own.  a: (num_blocks r, in)  b: (rows of all blocks, r)
-  void add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale);
+  /// with factors of its own.  a: (num_blocks r, in)  b: (rows of all blocks, r). Rows of another
+  /// rank or scale have an adapter of their own. `magnitude`: of DoRA (Liu et al. 2024), the
+  /// lengths that these rows of W + s B A get, which the gradients of A and B take for constants of
+  /// W, A and B; empty, or all adapters of a Linear have one, and its W is frozen.
+  void add_adapter(Param a, Param b, std::vector<ops::DiagonalBlock> blocks, double scale,
+                   Param magnitude = {});
   /// From now on a training pass gives the adapter x with elements dropped: x is then (B, T, in).
   /// 0 <= p < 1; `index` tells its draws from those of the model's other dropouts.
   void drop_adapter_input(double p, int index);
@@ -47,23 +51,28 @@ class Linear final : public Layer {
 
  private:
   bool has_bias() const { return !bias_.name.empty(); }
-  bool has_adapter() const { return !blocks_.empty(); }
+  bool has_adapter() const { return !adapters_.empty(); }
+  bool has_magnitudes() const { return has_adapter() && adapters_.front().has_magnitude(); }
+  bool drops(const Run& run) const { return run.training && dropout_ > 0; }
   // Throws Error(kUser) where tensor cores do not take operands of these sizes.
   void check_fp8(const Spec& x) const;
-  // y += s (x A^T) B^T.
-  void add_low_rank(Run& run, const Pass& pass);
+  // y += s (x A^T) B^T of all adapters.
+  void add_low_rank(Run& run, const Tensor& x, const Tensor& y);
   // What A is applied to: x, or x with elements dropped.
   Tensor adapter_input(Run& run, const Tensor& x) const;
-  // B spread so that one product applies every block's: (out, num_blocks r).
-  Spec spread_spec() const;
-  Tensor spread_b(Run& run) const;
+  std::size_t adapter_scratch_bytes(const Spec& x) const;
+  // y = x W^T [+ bias], and dx = dy W.
+  void multiply(Run& run, const Tensor& x, const Tensor& y, const Tensor& bias = {});
+  void multiply_back(Run& run, const Tensor& dy, const Tensor& dx);
+  // The passes with DoRA; see linear_dora.cpp.
+  Tensor take_gain(Run& run) const;
+  void forward_dora(Run& run, const Pass& pass);
+  void backward_input_dora(Run& run, const Pass& pass);
+  void backward_weight_dora(Run& run, const Pass& pass);
 
   Param weight_;
   Param bias_;
-  Param a_;
-  Param b_;
-  std::vector<ops::DiagonalBlock> blocks_;
-  double scale_ = 0;
+  std::vector<LowRankAdapter> adapters_;
   double dropout_ = 0;
   int dropout_index_ = 0;
   std::optional<ops::Fp8Scaling> fp8_;

@@ -8,6 +8,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/nn/linear.h"
+#include "atoll/nn/lora_whole.h"
+#include "atoll/nn/low_rank_embedding.h"
 #include "atoll/nn/models/model_tensors.h"
 
 namespace atl::nn {
@@ -18,8 +20,7 @@ namespace {
 struct LoraPart {
   std::int64_t row_begin = 0;
   std::int64_t rows = 0;
-  std::string a_name;  // file tensor (r, in)
-  std::string b_name;  // file tensor (rows, r)
+  std::string module;  // as PEFT calls it
 };
 
 std::string last_name(const std::string& module) {
@@ -30,11 +31,13 @@ std::string last_name(const std::string& module) {
 class Linears final : public ParamVisitor {
  public:
   explicit Linears(Model& model) { model.visit(*this); }
-  void param(Param& param) override { params.insert(&param); }
+  void param(Param& param) override {
+    if (std::find(params.begin(), params.end(), &param) == params.end()) params.push_back(&param);
+  }
   void linear(Linear& linear) override { linears.push_back(&linear); }
 
   std::vector<Linear*> linears;
-  std::set<Param*> params;
+  std::vector<Param*> params;
 };
 
 std::string joined(const std::set<std::string>& names) {
@@ -59,10 +62,28 @@ bool any_module(const Linears& found, Matches&& matches) {
   });
 }
 
+// The token embedding that the rules adapt, if they do.
+const Param* adapted_embedding(const Linears& found, const LoraRules& rules) {
+  for (const Param* param : found.params) {
+    if (!param->is_embedding || param->is_position) continue;
+    const std::string module = module_of(param->files.front());
+    if (module != kHeadModule && rules.of_module(module, /*in_all_linear=*/false)) return param;
+  }
+  return nullptr;
+}
+
 // Whether a target means only what a run can train whole, not beside an adapter.
-bool is_embedding_or_head(const Linears& found, const std::string& target) {
+bool is_position_or_head(const Linears& found, const std::string& target) {
   return std::any_of(found.params.begin(), found.params.end(), [&](const Param* param) {
-    return param->is_embedding && is_called(module_of(param->files.front()), target);
+    const std::string module = module_of(param->files.front());
+    return (param->is_position || module == kHeadModule) && is_called(module, target);
+  });
+}
+
+bool is_embedding(const Linears& found, const std::string& target) {
+  return std::any_of(found.params.begin(), found.params.end(), [&](const Param* param) {
+    return param->is_embedding && !param->is_position &&
+           is_called(module_of(param->files.front()), target);
   });
 }
 
@@ -77,17 +98,19 @@ void refuse_unmatched(const Linears& found, const LoraOptions& options, const Lo
     if (is_all || any_module(found, [&](const auto& name) { return is_called(name, target); })) {
       continue;
     }
-    if (is_embedding_or_head(found, target)) {
+    if (is_position_or_head(found, target)) {
       throw user_error(
-          "LoRA target \"{}\" is an embedding or the head, which a run trains whole or not at all: "
-          "name it in lora.modules_to_save in place of lora.targets",
+          "LoRA target \"{}\" is a position embedding or the head, which a run trains whole or not "
+          "at all: name it in lora.modules_to_save in place of lora.targets",
           target);
     }
+    if (is_embedding(found, target)) continue;
     throw user_error(
         "LoRA target \"{}\" matches no module of this model; there are: {}, or all-linear", target,
         joined(names));
   }
-  if (any_module(found, [&](const auto& name) { return rules.of_module(name, true).has_value(); }))
+  if (adapted_embedding(found, rules) != nullptr ||
+      any_module(found, [&](const auto& name) { return rules.of_module(name, true).has_value(); }))
     return;
   throw user_error(
       "LoRA adapts no module of this model{}; the modules are called as in "
@@ -102,46 +125,61 @@ std::string peft_name(const FileTensor& file) {
   return kPeftPrefix + module_of(file);
 }
 
-std::string b_name(const FileTensor& file) {
-  return peft_name(file) + ".lora_B.weight";
-}
+constexpr const char* kB = ".lora_B.weight";
+constexpr const char* kLengths = ".lora_magnitude_vector";
 
-// The parts of one weight that are adapted.
-std::vector<LoraPart> parts_of(const Param& weight, const LoraRules& rules) {
+// The parts of one weight that are adapted with one rank and one scale.
+struct LoraGroup {
+  LoraShape shape;
   std::vector<LoraPart> parts;
-  for (const FileTensor& file : weight.files) {
-    if (!rules.of_module(module_of(file), /*in_all_linear=*/true)) continue;
-    parts.push_back({file.row_begin, file.rows, peft_name(file) + ".lora_A.weight", b_name(file)});
-  }
-  return parts;
-}
-
-// The factors of a whole weight's adapter.
-struct Factors {
-  Param a, b;
 };
 
-Factors factors_of(const Param& weight, const std::vector<LoraPart>& parts,
-                   const LoraOptions& options) {
+std::vector<LoraGroup> groups_of(const Param& weight, const LoraRules& rules) {
+  std::vector<LoraGroup> groups;
+  for (const FileTensor& file : weight.files) {
+    const auto shape = rules.of_module(module_of(file), /*in_all_linear=*/true);
+    if (!shape) continue;
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const LoraGroup& group) {
+      return group.shape.rank == shape->rank && group.shape.scale == shape->scale;
+    });
+    LoraGroup& group = same != groups.end() ? *same : groups.emplace_back(LoraGroup{*shape, {}});
+    group.parts.push_back({file.row_begin, file.rows, peft_name(file)});
+  }
+  return groups;
+}
+
+// The factors of a whole weight's adapter, and with DoRA the lengths of its rows.
+struct Factors {
+  Param a, b, magnitude;
+};
+
+Factors factors_of(const Param& weight, const LoraGroup& group, std::size_t index, bool use_dora) {
+  const std::int64_t rank = group.shape.rank;
   const Dtype dtype = weight.spec.dtype;
   const std::int64_t in = weight.spec.shape.dim(1);
   Factors factors;
-  auto& [a, b] = factors;
+  auto& [a, b, magnitude] = factors;
   std::int64_t number = 0;
   std::int64_t rows = 0;
-  for (const LoraPart& part : parts) {
-    a.files.push_back({part.a_name, number++ * options.rank, options.rank, false});
-    b.files.push_back({part.b_name, rows, part.rows, false});
+  for (const LoraPart& part : group.parts) {
+    a.files.push_back({part.module + ".lora_A.weight", number++ * rank, rank, false});
+    b.files.push_back({part.module + kB, rows, part.rows, false});
+    magnitude.files.push_back({part.module + kLengths, rows, part.rows, false});
     rows += part.rows;
   }
-  a.name = weight.name + " lora_A";
-  b.name = weight.name + " lora_B";
-  a.spec = {dtype, {number * options.rank, in}};
-  b.spec = {dtype, {rows, options.rank}};
+  const std::string which = index == 0 ? "" : fmt::format(" {}", index + 1);
+  a.name = weight.name + " lora_A" + which;
+  b.name = weight.name + " lora_B" + which;
+  a.spec = {dtype, {number * rank, in}};
+  b.spec = {dtype, {rows, rank}};
   // The variance of PEFT's uniform start, U(-1/sqrt(in), 1/sqrt(in)).
   a.init = Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(in)));
   b.init = Init::zero();
   a.decay = b.decay = true;
+  if (!use_dora) return factors;
+  magnitude.name = weight.name + " lora_magnitude_vector" + which;
+  magnitude.spec = {dtype, {rows}};
+  magnitude.init = Init::one();  // load_parameters() then has the weight's lengths
   return factors;
 }
 
@@ -192,7 +230,7 @@ Factors cut_factors(Factors whole, const Param& weight, const std::vector<LoraPa
     if (file.row_begin >= copies.row) continue;
     const bool is_adapted =
         std::any_of(whole.b.files.begin(), whole.b.files.end(),
-                    [&](const FileTensor& b) { return b.name == b_name(file); });
+                    [&](const FileTensor& b) { return b.name == peft_name(file) + kB; });
     if (is_adapted) own += file.rows;
   }
   if (own == whole.b.spec.shape.dim(0)) return whole;
@@ -200,76 +238,58 @@ Factors cut_factors(Factors whole, const Param& weight, const std::vector<LoraPa
   return whole;
 }
 
-void add_adapter(Model& model, Linear& linear, const std::vector<LoraPart>& parts,
-                 const LoraOptions& options, const LoraRules& rules) {
+void add_adapters(Model& model, Linear& linear, const LoraRules& rules, bool use_dora) {
   const Param& weight = linear.weight();
-  std::vector<ops::DiagonalBlock> blocks;
-  for (const LoraPart& part : parts) blocks.push_back({part.row_begin, part.rows});
-  const Param& whole = whole_param(weight);
-  const std::vector<LoraPart> whole_parts = parts_of(whole, rules);
-  Factors factors = factors_of(whole, whole_parts, options);
-  if (weight.cut) {
-    factors = cut_factors(std::move(factors), weight, whole_parts, model.tensor.get());
+  const std::vector<LoraGroup> whole = groups_of(whole_param(weight), rules);
+  const std::vector<LoraGroup> here = groups_of(weight, rules);
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    std::vector<ops::DiagonalBlock> blocks;
+    for (const LoraPart& part : here[i].parts) blocks.push_back({part.row_begin, part.rows});
+    Factors factors = factors_of(whole_param(weight), whole[i], i, use_dora);
+    if (weight.cut && use_dora) {
+      throw user_error(
+          "lora.dora: {} is cut among ranks (parallel.tp), which do not have the lengths of its "
+          "rows; leave parallel.tp out (dp.zero shares the memory)",
+          weight.name);
+    }
+    if (weight.cut) {
+      factors = cut_factors(std::move(factors), weight, whole[i].parts, model.tensor.get());
+    }
+    linear.add_adapter(std::move(factors.a), std::move(factors.b), std::move(blocks),
+                       whole[i].shape.scale, std::move(factors.magnitude));
   }
-  linear.add_adapter(std::move(factors.a), std::move(factors.b), std::move(blocks),
-                     options.scale());
 }
 
-}  // namespace
-
-namespace {
+// A starts zero and B random, as PEFT has it for embeddings.
+void adapt_embedding(Model& model, const Param& table, const LoraOptions& options,
+                     const LoraRules& rules) {
+  const std::string module = module_of(table.files.front());
+  if (table.cut || options.use_dora) {
+    throw user_error("LoRA target {}: an embedding is not adapted {}; leave one of the two out",
+                     module,
+                     table.cut ? "while ranks share it (parallel.tp)" : "with lengths (lora.dora)");
+  }
+  const LoraShape shape = *rules.of_module(module, /*in_all_linear=*/false);
+  const std::int64_t vocab = table.spec.shape.dim(0);
+  const std::int64_t width = table.spec.shape.dim(1);
+  Param a;
+  Param b;
+  a.name = table.name + " lora_embedding_A";
+  b.name = table.name + " lora_embedding_B";
+  a.spec = {table.spec.dtype, {vocab, shape.rank}};
+  b.spec = {table.spec.dtype, {width, shape.rank}};
+  a.files = {{kPeftPrefix + module + ".lora_embedding_A", 0, vocab, /*transposed=*/true}};
+  b.files = {{kPeftPrefix + module + ".lora_embedding_B", 0, width, false}};
+  a.init = Init::zero();
+  b.init = Init::normal(1);
+  a.decay = b.decay = true;
+  std::unique_ptr<Layer>& stage = model.stages.front();
+  stage = std::make_unique<LowRankEmbedding>(std::move(stage), std::move(a), std::move(b),
+                                             shape.scale * model.config.embedding_scale);
+}
 
 // Draws of adapters' dropouts, behind those of the model's own.
 constexpr int kFirstDropout = 1 << 15;
-
-// A parameter that is trained whole goes into the adapter's file, under PEFT's name.
-void train_whole(Param& param, const LoraRules& rules, std::set<std::string>& found) {
-  const auto saved =
-      std::count_if(param.files.begin(), param.files.end(),
-                    [&](const FileTensor& file) { return rules.saves(module_of(file)); });
-  if (saved == 0) return;
-  const std::string first = module_of(param.files.front());
-  if (saved != std::ssize(param.files)) {
-    throw user_error(
-        "lora.modules_to_save names a part of {}, which one parameter holds together with {}: name "
-        "all of them or none",
-        param.name, module_of(param.files.back()));
-  }
-  if (param.cut) {
-    throw user_error(
-        "lora.modules_to_save names {}, of which each rank has a part (parallel.tp): train it on "
-        "ranks that have all of it (dp.zero shares the memory)",
-        first);
-  }
-  for (FileTensor& file : param.files) {
-    found.insert(module_of(file));
-    file.name = kPeftPrefix + file.name;
-  }
-  param.frozen = false;
-}
-
-void train_whole_modules(const Linears& all, const Model& model, const LoraOptions& options,
-                         const LoraRules& rules) {
-  std::set<std::string> found;
-  for (Param* param : all.params) {
-    if (model.config.tie_embeddings && param->is_embedding && !param->is_position &&
-        rules.saves(module_of(param->files.front()))) {
-      throw user_error(
-          "lora.modules_to_save names {}, which this model's head shares; the adapter would have "
-          "to "
-          "hold it twice: train all weights (lora.rank=0), or leave it out",
-          module_of(param->files.front()));
-    }
-    train_whole(*param, rules, found);
-  }
-  for (const std::string& name : options.modules_to_save) {
-    const LoraRules one({.modules_to_save = {name}}, "lora.modules_to_save");
-    if (std::any_of(found.begin(), found.end(), [&](const auto& at) { return one.saves(at); })) {
-      continue;
-    }
-    throw user_error("lora.modules_to_save: no module of this model is called \"{}\"", name);
-  }
-}
 
 }  // namespace
 
@@ -277,11 +297,15 @@ bool is_lora_factor(const Param& param) {
   return !param.files.empty() && param.files.front().name.find(".lora_") != std::string::npos;
 }
 
+std::string weight_of_lengths(const FileTensor& file) {
+  const std::string_view prefix = kPeftPrefix;
+  if (!file.name.starts_with(prefix) || !file.name.ends_with(kLengths)) return "";
+  return module_of(file).substr(prefix.size()) + ".weight";
+}
+
 void add_lora(Model& model, const LoraOptions& options) {
-  if (!options.ranks.empty() || !options.alphas.empty() || !options.target_parameters.empty()) {
-    throw user_error(
-        "adapters with rank_pattern, alpha_pattern or target_parameters are read and merged, not "
-        "trained");
+  if (!options.target_parameters.empty()) {
+    throw user_error("adapters with target_parameters are read and merged, not trained");
   }
   const LoraRules rules(options, "lora.targets");
   const Linears found(model);
@@ -289,14 +313,17 @@ void add_lora(Model& model, const LoraOptions& options) {
   for (Param* param : found.params) param->frozen = true;
   for (std::size_t i = 0; i < found.linears.size(); ++i) {
     Linear& linear = *found.linears[i];
-    const std::vector<LoraPart> parts = parts_of(linear.weight(), rules);
-    if (parts.empty()) continue;
-    add_adapter(model, linear, parts, options, rules);
+    if (groups_of(linear.weight(), rules).empty()) continue;
+    add_adapters(model, linear, rules, options.use_dora);
     if (options.dropout > 0) {
       linear.drop_adapter_input(options.dropout, kFirstDropout + static_cast<int>(i));
     }
   }
-  train_whole_modules(found, model, options, rules);
+  if (const Param* table = adapted_embedding(found, rules)) {
+    adapt_embedding(model, *table, options, rules);
+  }
+  train_saved_modules(model, found.params, options, rules);
+  train_biases(found.params, options, rules);
 }
 
 std::vector<std::string> lora_modules(Model& model) {

@@ -18,6 +18,10 @@ void add_lora(Model& model, const LoraOptions& options);
 /// Whether a parameter is one that add_lora added.
 bool is_lora_factor(const Param& param);
 
+/// Of DoRA: the weight whose rows' lengths this tensor of a parameter that add_lora added has, as
+/// files of the base model call it; empty: it has none.
+std::string weight_of_lengths(const FileTensor& file);
+
 /// What PEFT puts before the names of a model's tensors.
 inline constexpr const char* kPeftPrefix = "base_model.model.";
 

@@ -13,6 +13,13 @@
 
 namespace atl::nn {
 
+/// Which biases of the model are trained beside the adapters.
+enum class LoraBias {
+  kNone,
+  kAdapted,  ///< those of the modules that have adapters ("lora_only")
+  kAll,      ///< all of the model's
+};
+
 /// Low-rank adapters (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models"), named
 /// and shaped as the PEFT library's.
 struct LoraOptions {
@@ -41,6 +48,9 @@ struct LoraOptions {
   /// Parameters that are adapted without their modules, as target_parameters: names as `targets`.
   std::vector<std::string> target_parameters;
   double dropout = 0;  ///< of an adapter's input, in training
+  LoraBias bias = LoraBias::kNone;
+  /// DoRA (Liu et al. 2024): each row of an adapted weight has a trained length.
+  bool use_dora = false;
 
   /// s of y = x W^T + s (x A^T) B^T, where there are no ranks or alphas of their own.
   double scale() const;

@@ -192,9 +192,87 @@ TEST(Lora, SavedModulesThatCannotBeAreRefused) {
   }
 }
 
-TEST(Lora, ATargetThatMatchesNothingIsNamed) {
-  EXPECT_THAT(error_of({.targets = {"embed_tokens"}}), HasSubstr("lora.modules_to_save"));
+// q and v of one fused weight: what has a rank or a scale of its own has factors of its own.
+TEST(Lora, PatternsGiveModulesTheirOwnFactors) {
+  const auto model = build_model(tiny_llama(), {});
+  add_lora(*model, {.rank = 4,
+                    .targets = {"q_proj", "k_proj", "v_proj"},
+                    .ranks = {{"v_proj", 2}},
+                    .alphas = {{"1.self_attn.k_proj", 3}}});
+  Names names;
+  model->visit(names);
+  std::vector<Shape> shapes;
+  for (const Param* param : names.trained) shapes.push_back(param->spec.shape);
+  EXPECT_THAT(shapes, ElementsAre(Shape{8, 12}, Shape{18, 4}, Shape{2, 12}, Shape{6, 2},  // qk, v
+                                  Shape{4, 12}, Shape{12, 4}, Shape{4, 12}, Shape{6, 4},  // q, k
+                                  Shape{2, 12}, Shape{6, 2}));                            // v
+  EXPECT_EQ(names.trained[2]->files[0].name,
+            "base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight");
+}
 
+TEST(Lora, AnEmbeddingHasFactorsAsPeftKeepsThem) {
+  const auto model = build_model(tiny_llama(), {});
+  add_lora(*model, {.rank = 4, .targets = {"embed_tokens"}});
+  Names names;
+  model->visit(names);
+  ASSERT_EQ(names.trained.size(), 2U);
+  EXPECT_EQ(names.trained[0]->spec.shape, (Shape{31, 4}));
+  EXPECT_EQ(names.trained[0]->files[0].name,
+            "base_model.model.model.embed_tokens.lora_embedding_A");
+  EXPECT_TRUE(names.trained[0]->files[0].transposed);
+  EXPECT_EQ(names.trained[1]->spec.shape, (Shape{12, 4}));
+  EXPECT_EQ(names.frozen.size(), 1U + 2 * 6 + 1 + 1);
+  EXPECT_THAT(error_of({.targets = {"embed_tokens"}, .use_dora = true}), HasSubstr("lora.dora"));
+}
+
+TEST(Lora, RowsOfDoraHaveLengths) {
+  const auto model = build_model(tiny_llama(), {});
+  add_lora(*model, {.rank = 4, .targets = {"q_proj", "v_proj"}, .use_dora = true});
+  Names names;
+  model->visit(names);
+  ASSERT_EQ(names.trained.size(), 6U);
+  const Param& lengths = *names.trained[2];
+  EXPECT_EQ(lengths.spec.shape, (Shape{18}));
+  EXPECT_FALSE(lengths.decay);
+  EXPECT_TRUE(is_lora_factor(lengths));
+  EXPECT_EQ(weight_of_lengths(lengths.files[1]), "model.layers.0.self_attn.v_proj.weight");
+  EXPECT_EQ(weight_of_lengths(names.trained[0]->files[0]), "");
+}
+
+TEST(Lora, BiasesAreThoseOfTheModelOrOfAdaptedModules) {
+  ModelConfig config = tiny_llama();
+  config.attention_bias = true;
+  const auto biases = [&](const LoraOptions& options) {
+    const auto model = build_model(config, {});
+    add_lora(*model, options);
+    Names names;
+    model->visit(names);
+    std::vector<std::string> found;
+    for (const Param* param : names.trained) {
+      if (!is_lora_factor(*param)) found.push_back(param->files.back().name);
+    }
+    return found;
+  };
+  const std::string at = "base_model.model.model.layers.";
+  EXPECT_THAT(biases({.targets = {"o_proj"}, .bias = LoraBias::kAdapted}),
+              ElementsAre(at + "0.self_attn.o_proj.base_layer.bias",
+                          at + "1.self_attn.o_proj.base_layer.bias"));
+  EXPECT_THAT(
+      biases({.targets = {"o_proj"}, .bias = LoraBias::kAll}),
+      ElementsAre(at + "0.self_attn.v_proj.bias", at + "0.self_attn.o_proj.base_layer.bias",
+                  at + "1.self_attn.v_proj.bias", at + "1.self_attn.o_proj.base_layer.bias"));
+  EXPECT_THAT(error_of({.targets = {"o_proj"}, .bias = LoraBias::kAll}),
+              HasSubstr("this model has no biases"));
+  try {
+    biases({.targets = {"q_proj"}, .bias = LoraBias::kAdapted});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("lora.bias=all"));
+  }
+}
+
+TEST(Lora, ATargetThatMatchesNothingIsNamed) {
+  EXPECT_THAT(error_of({.targets = {"lm_head"}}), HasSubstr("lora.modules_to_save"));
   EXPECT_THAT(error_of({.targets = {"q_proj", "query"}}),
               ::testing::AllOf(HasSubstr("\"query\""), HasSubstr("q_proj, up_proj, v_proj")));
   EXPECT_THAT(error_of({.targets = {}}), HasSubstr("without targets"));

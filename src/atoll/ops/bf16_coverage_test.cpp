@@ -18,6 +18,7 @@
 #include "atoll/ops/block_diagonal/block_diagonal.h"
 #include "atoll/ops/copy_blocks/copy_blocks.h"
 #include "atoll/ops/cross_entropy/cross_entropy.h"
+#include "atoll/ops/dora/dora.h"
 #include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/ops/embedding/embedding.h"
 #include "atoll/ops/embedding/vocabulary_part.h"
@@ -56,6 +57,7 @@ struct Operands {
   OwnedTensor<Bf16> head_weight = test::random_tensor<Bf16>({2}, 6);
   OwnedTensor<Bf16> rows = test::random_tensor<Bf16>({6, 4}, 7), drows = rows;
   OwnedTensor<Bf16> square = OwnedTensor<Bf16>({4, 4});
+  OwnedTensor<Bf16> change = test::random_tensor<Bf16>({4, 4}, 10);
   OwnedTensor<Bf16> three = OwnedTensor<Bf16>({3, 4}), hidden = OwnedTensor<Bf16>({6, 2});
   OwnedTensor<std::int32_t> places = indices({3, 2}, {0, 3, 1, 4, 2, 5});
   OwnedTensor<std::int32_t> sources = indices({6}, {0, 2, 4, 1, 3, 5});
@@ -72,7 +74,7 @@ struct Operands {
   OwnedTensor<float> dvector = OwnedTensor<float>({4}), dbias = dvector;
   OwnedTensor<float> dheads = OwnedTensor<float>({2, 2}), dtable = OwnedTensor<float>({7, 4});
   OwnedTensor<float> weights = OwnedTensor<float>({3, 2}), dweights = weights;
-  OwnedTensor<float> dsquare = OwnedTensor<float>({4, 4});
+  OwnedTensor<float> dsquare = OwnedTensor<float>({4, 4}), gain = OwnedTensor<float>({2, 4});
   OwnedTensor<float> angles = OwnedTensor<float>({5, 2}), wide = OwnedTensor<float>({2, 3, 4});
 };
 
@@ -189,6 +191,15 @@ void add_other_calls(Operands& o, Calls& calls) {
   calls["block_diagonal"] = [&](TestRun& run) {
     const DiagonalBlock blocks[] = {{0, 6}};
     block_diagonal(run, 1, o.rows, blocks, o.drows);
+  };
+  calls["dora_gain"] = [&](TestRun& run) {
+    const DiagonalBlock blocks[] = {{0, 4}};
+    dora_gain(run, o.square, o.change, o.vector, blocks, true, o.gain);
+  };
+  calls["dora_scale"] = [&](TestRun& run) { dora_scale(run, o.x, o.gain, o.y); };
+  calls["dora_backward"] = [&](TestRun& run) {
+    const DiagonalBlock blocks[] = {{0, 4}};
+    dora_backward(run, o.dy, o.x, o.gain, blocks, o.dvector);
   };
 }
 

@@ -80,6 +80,26 @@ TEST(LoraLayouts, BesideOtherAxes) {
   }
 }
 
+// Lengths, biases, an embedding and ranks of their own, where ranks share the state.
+TEST(LoraLayouts, WhatGoesBeyondFactorsAcrossRanks) {
+  Task dora = task_of("gpt2", 4, 4);
+  dora.lora->use_dora = true;
+  dora.lora->ranks = {{"c_fc", 2}};
+  dora.lora->bias = nn::LoraBias::kAll;
+  Task embedding = task_of("llama", 4, 2);
+  embedding.lora->targets = {"embed_tokens", "q_proj"};
+  embedding.build.recompute = nn::RecomputeMode::kFull;
+  for (const Task& task : {dora, embedding}) {
+    const Outcome expected = train(task, {});
+    for (const Layout& layout : {Layout{.shard = 2, .zero = Zero::kParameters},
+                                 Layout{.shard = 2, .zero = Zero::kGradients},
+                                 Layout{.shard = 2, .replicas = 2, .zero = Zero::kOptimizer}}) {
+      SCOPED_TRACE(layout.name());
+      expect_adapted(train(task, layout), expected);
+    }
+  }
+}
+
 // What is dropped depends on the sample, not on the rank that has it.
 TEST(LoraLayouts, SavedModulesAndDropoutAcrossRanks) {
   Task task = task_of("llama", 4, 2);

@@ -53,9 +53,10 @@ TEST(AdapterConfig, EveryFieldThatChangesTheAdapterComesBack) {
        .ranks = {{"z", 5}, {"a", 7}},  // in this order: the first that matches counts
        .alphas = {{"q_proj", 0.5}},
        .modules_to_save = {"norm"},
-       .target_parameters = {"experts.down_proj"}},
+       .target_parameters = {"experts.down_proj"},
+       .bias = nn::LoraBias::kAdapted,
+       .use_dora = true},
       "base",
-      true,
       false,
       true,
       {{"embed_tokens", {4, 2}}}};
@@ -69,7 +70,8 @@ TEST(AdapterConfig, EveryFieldThatChangesTheAdapterComesBack) {
   EXPECT_EQ(back.lora.modules_to_save, config.lora.modules_to_save);
   EXPECT_EQ(back.lora.target_parameters, config.lora.target_parameters);
   EXPECT_EQ(back.tokens, config.tokens);
-  EXPECT_TRUE(back.use_dora);
+  EXPECT_EQ(back.lora.bias, nn::LoraBias::kAdapted);
+  EXPECT_TRUE(back.lora.use_dora);
   EXPECT_TRUE(back.keeps_tied);
 }
 

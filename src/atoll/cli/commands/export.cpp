@@ -14,6 +14,7 @@
 #include "atoll/cli/commands.h"
 #include "atoll/cli/models/text_imatrix.h"
 #include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/adapter_gguf.h"
 #include "atoll/model_dir/export.h"
 #include "atoll/model_dir/exported_tokenizer.h"
 #include "atoll/model_dir/held_model.h"
@@ -84,13 +85,34 @@ class Merged {
   model_dir::NewDirectory directory_;  // never committed: it goes with this
 };
 
+bool wants_imatrix(const Options& options) {
+  return !options.imatrix.empty() || !options.imatrix_text.empty();
+}
+
+// The adapter alone, as llama.cpp reads it.
+int run_adapter_gguf(const Options& options, const model_dir::ModelPath& model) {
+  if (!options.shard_size.empty() || wants_imatrix(options)) {
+    throw user_error(
+        "{} is an adapter: --shard-size and importance matrices are for "
+        "whole models; add --merge "
+        "to export it with its base model",
+        model.string());
+  }
+  std::optional<ckpt::GgufMix> mix;
+  if (options.dtype != "source") mix = ckpt::find_gguf_mix(options.dtype);
+  model_dir::export_adapter_gguf(model, options.out, mix);
+  fmt::print("{} is now a GGUF file with the adapter of {}\n", options.out, model.string());
+  return 0;
+}
+
 // The adapter alone, as PEFT reads it.
 int run_adapter(const Options& options, const model_dir::ModelPath& model) {
   const fs::path& from = model;
-  if (options.format != "hf" || options.dtype != "source" || !options.shard_size.empty()) {
+  if (options.format == "gguf") return run_adapter_gguf(options, model);
+  if (options.dtype != "source" || !options.shard_size.empty()) {
     throw user_error(
-        "{} is an adapter: GGUF files, --dtype and --shard-size "
-        "are for whole models; add --merge "
+        "{} is an adapter: --dtype and --shard-size "
+        "are for whole models and GGUF files; add --merge "
         "to "
         "export it with its base model",
         from.string());
@@ -112,10 +134,6 @@ int run_adapter(const Options& options, const model_dir::ModelPath& model) {
   out.commit();
   fmt::print("{} is now a PEFT directory with the adapter of {}\n", options.out, from.string());
   return 0;
-}
-
-bool wants_imatrix(const Options& options) {
-  return !options.imatrix.empty() || !options.imatrix_text.empty();
 }
 
 int run_hf(const Options& options, const fs::path& from, bool is_of_run, bool is_merged) {
@@ -296,7 +314,8 @@ Command export_command() {
           .example =
               "  atoll export runs/kjv-demo --out kjv-5m\n"
               "  atoll export runs/kjv-demo --out kjv.gguf --gguf Q4_K_M\n"
-              "  atoll export runs/my-lora --out my-model --merge",
+              "  atoll export runs/my-lora --out my-model --merge\n"
+              "  atoll export runs/my-lora --out my-lora.gguf",
           .stray = "what to make is given with --out",
           .add = add};
 }

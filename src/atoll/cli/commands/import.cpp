@@ -11,7 +11,10 @@
 #include "atoll/base/files/file.h"
 #include "atoll/base/files/paths.h"
 #include "atoll/cli/commands.h"
+#include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/adapter_gguf.h"
 #include "atoll/model_dir/gguf_import.h"
+#include "atoll/model_dir/held_model.h"
 
 namespace atl::cli {
 
@@ -22,6 +25,7 @@ namespace {
 struct Options {
   std::string file;
   std::string out;
+  std::string base;
   std::string dtype = "f32";
 };
 
@@ -63,6 +67,22 @@ void refuse_others(const fs::path& path) {
   throw user_error("{} is not a GGUF file; {}", path.string(), what);
 }
 
+// An adapter says nothing of its base model but the architecture.
+int run_adapter(const Options& options, Dtype dtype) {
+  if (options.base.empty()) {
+    throw user_error("{} is an adapter; name the model that it adapts with --base, as a directory",
+                     options.file);
+  }
+  const model_dir::HeldModel base = model_dir::hold_model(options.base);
+  if (model_dir::holds_adapter(base.path)) {
+    throw user_error("the base model {} is an adapter itself; merge that one first",
+                     base.path.string());
+  }
+  model_dir::import_adapter_gguf(options.file, base.path, options.out, dtype);
+  fmt::print("{} is now a PEFT directory with the adapter of {}\n", options.out, options.file);
+  return 0;
+}
+
 int run(const Options& options) {
   refuse_others(options.file);
   if (fs::path(options.out).extension() == ".gguf") {
@@ -72,6 +92,11 @@ int run(const Options& options) {
   if (options.dtype == "stored") dtype.reset();
   if (options.dtype == "bf16") dtype = Dtype::kBf16;
   if (options.dtype == "f16") dtype = Dtype::kF16;
+  if (model_dir::is_gguf_adapter(options.file)) return run_adapter(options, dtype);
+  if (!options.base.empty()) {
+    throw user_error("{} is a whole model, and a base model is for adapters; leave --base out",
+                     options.file);
+  }
   model_dir::import_gguf(options.file, options.out, dtype);
   fmt::print("{} is now a Hugging Face directory with the model of {}\n", options.out,
              options.file);
@@ -82,6 +107,8 @@ Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
   parser.add_option("file", options->file, "GGUF file").required();
   parser.add_option("--out", options->out, "directory to make").required();
+  parser.add_option("--base", options->base,
+                    "of an adapter: the model that it adapts, a directory or a run");
   parser
       .add_option(
           "--dtype", options->dtype,
@@ -96,7 +123,9 @@ Action add(ArgumentParser& parser) {
 Command import_command() {
   return {.name = "import",
           .summary = "Turn a GGUF file into a Hugging Face directory.",
-          .example = "  atoll import model.gguf --out model --dtype bf16",
+          .example =
+              "  atoll import model.gguf --out model --dtype bf16\n"
+              "  atoll import lora.gguf --base model --out adapter",
           .stray = "what to make is given with --out",
           .add = add};
 }

@@ -95,6 +95,11 @@ void add_names_of_the_rest(Settings& s) {
   s.known_elsewhere_as("lora.alpha", {"lora_alpha"});
   s.known_elsewhere_as("lora.dropout", {"lora_dropout"});
   s.known_elsewhere_as("lora.modules_to_save", {"modules_to_save", "lora_modules_to_save"});
+  s.known_elsewhere_as("lora.dora", {"use_dora", "dora", "peft_use_dora"});
+  s.known_elsewhere_as("lora.bias", {"lora_bias"});
+  s.known_elsewhere_as("lora.exclude", {"exclude_modules"});
+  s.known_elsewhere_as("lora.rank_pattern", {"rank_pattern"});
+  s.known_elsewhere_as("lora.alpha_pattern", {"alpha_pattern"});
   s.known_elsewhere_as("lora.targets", {"target_modules", "lora_target_modules"});
   s.known_elsewhere_as("eval.every", {"eval_interval", "eval_steps", "eval_every", "val_loss_every",
                                       "evaluation_strategy", "eval_strategy"});
@@ -126,9 +131,9 @@ void add_names_of_nothing(Settings& s) {
                      "takes");
   s.nothing_known_as({"deepspeed", "fsdp_config", "deepspeed_config", "zero_config"},
                      "dp.zero says what data-parallel ranks share (ZeRO 0 to 3)");
-  s.nothing_known_as({"neftune_noise_alpha", "use_dora", "dora", "label_smoothing",
-                      "label_smoothing_factor", "ema", "ema_decay"},
-                     "atoll does not have that: leave it out");
+  s.nothing_known_as(
+      {"neftune_noise_alpha", "label_smoothing", "label_smoothing_factor", "ema", "ema_decay"},
+      "atoll does not have that: leave it out");
 }
 
 // What other programs call the words that a key may be.

@@ -60,13 +60,14 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
               ElementsAre("run", "model", "train", "moe", "optim", "lora", "sync", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);
   EXPECT_EQ(settings.find("model.from").scope, Scope::kIsland);
-  EXPECT_THAT(
-      fixed,
-      ElementsAre("run.seed", "model.parametrisation", "model.mup_base_width",
-                  "model.mup_base_head_dim", "data.weights", "data.packing", "train.batch_size",
-                  "train.micro_batch", "train.context", "train.dtype", "train.dropout",
-                  "moe.capacity_factor", "optim.kind", "optim.masters", "lora.rank", "lora.alpha",
-                  "lora.targets", "lora.rank_stabilized", "lora.dropout", "lora.modules_to_save"));
+  EXPECT_THAT(fixed,
+              ElementsAre("run.seed", "model.parametrisation", "model.mup_base_width",
+                          "model.mup_base_head_dim", "data.weights", "data.packing",
+                          "train.batch_size", "train.micro_batch", "train.context", "train.dtype",
+                          "train.dropout", "moe.capacity_factor", "optim.kind", "optim.masters",
+                          "lora.rank", "lora.alpha", "lora.targets", "lora.rank_stabilized",
+                          "lora.dropout", "lora.modules_to_save", "lora.exclude",
+                          "lora.rank_pattern", "lora.alpha_pattern", "lora.bias", "lora.dora"));
 }
 
 TEST(TrainConfig, DefaultsWithDataAndADirectoryAreARun) {

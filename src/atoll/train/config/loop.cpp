@@ -10,6 +10,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/optim/registry.h"
 #include "atoll/train/config/groups.h"
+#include "atoll/train/config/lora.h"
 #include "atoll/train/config/optimizer.h"
 #include "atoll/train/config/rules.h"
 
@@ -205,6 +206,18 @@ void add_optim(SettingRegistry& settings, TrainConfig& c) {
                   "what islands tell each other is finer than bf16, and each keeps it in f32");
 }
 
+namespace {
+
+void check_rank_pattern(const TrainConfig& config, const Settings& /*settings*/) {
+  rank_patterns(config.lora.rank_pattern);
+}
+
+void check_alpha_pattern(const TrainConfig& config, const Settings& /*settings*/) {
+  alpha_patterns(config.lora.alpha_pattern);
+}
+
+}  // namespace
+
 void add_lora(SettingRegistry& settings, TrainConfig& c) {
   LoraSettings& l = c.lora;
   settings.group("lora",
@@ -242,6 +255,43 @@ void add_lora(SettingRegistry& settings, TrainConfig& c) {
       .only_with("lora.rank", changed("8"))
       .not_beside("parallel.tp", "ranks have parts of a module")
       .not_beside("parallel.pp", "one rank writes the adapter for all");
+  settings
+      .add("lora.exclude", &l.exclude,
+           "Modules not to adapt, as PEFT's exclude_modules: names, or one regular expression for "
+           "the whole name of a module.")
+      .fixed()
+      .only_with("lora.rank", changed("8"));
+  settings
+      .add("lora.rank_pattern", &l.rank_pattern,
+           "Ranks of their own, as PEFT's rank_pattern: \"PATTERN=RANK\", the pattern a regular "
+           "expression for the end of a module's name. The first that matches counts.")
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .checked("A rank is from 1 to 4096.", check_rank_pattern);
+  settings
+      .add("lora.alpha_pattern", &l.alpha_pattern,
+           "Alphas of their own, likewise: \"PATTERN=ALPHA\".")
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .checked("An alpha is above 0.", check_alpha_pattern);
+  settings
+      .add(
+          "lora.bias", &l.bias,
+          "Biases to train beside the adapters: none, those of the adapted modules (lora_only), or "
+          "all of the model's.",
+          one_of({"none", "lora_only", "all"}))
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .not_beside("parallel.tp", "ranks have parts of a bias")
+      .not_beside("parallel.pp", "one rank writes the adapter for all");
+  settings
+      .add("lora.dora", &l.dora,
+           "Weight-decomposed adapters (DoRA): each row of an adapted weight has a trained length.")
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .not_beside("device.kind", Values({"cuda", "fake_cuda"}),
+                  "no kernel for GPUs computes the lengths of rows")
+      .not_beside("parallel.tp", "ranks have parts of a row");
 }
 
 }  // namespace atl::train

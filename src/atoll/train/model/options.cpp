@@ -14,6 +14,7 @@
 #include "atoll/ops/matmul/bf16_arithmetic.h"
 #include "atoll/train/config/device.h"
 #include "atoll/train/config/experts.h"
+#include "atoll/train/config/lora.h"
 #include "atoll/train/config/optimizer.h"
 #include "atoll/train/ranks/sharing.h"
 
@@ -92,8 +93,18 @@ nn::LoraOptions lora_options(const LoraSettings& settings) {
                           .alpha = settings.alpha,
                           .targets = settings.targets,
                           .rank_stabilized = settings.rank_stabilized,
+                          .excluded = settings.exclude,
+                          .ranks = rank_patterns(settings.rank_pattern),
+                          .alphas = alpha_patterns(settings.alpha_pattern),
                           .modules_to_save = settings.modules_to_save,
-                          .dropout = settings.dropout};
+                          .dropout = settings.dropout,
+                          .use_dora = settings.dora};
+  if (settings.bias == "all") lora.bias = nn::LoraBias::kAll;
+  if (settings.bias == "lora_only") lora.bias = nn::LoraBias::kAdapted;
+  if (is_pattern(lora.excluded)) {
+    lora.excluded_pattern = lora.excluded.front();
+    lora.excluded.clear();
+  }
   if (is_pattern(lora.targets)) {
     lora.target_pattern = lora.targets.front();
     lora.targets.clear();
