@@ -19,6 +19,7 @@ Command eval_command();
 Command generate_command();
 Command chat_command();
 Command serve_command();
+Command stage_command();
 Command tokenize_command();
 Command plan_command();
 Command simulate_command();

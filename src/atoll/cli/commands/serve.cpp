@@ -62,6 +62,11 @@ struct Options {
   std::int64_t log_seconds = 5;
   WatchFlags watch;
   WeightsArguments weights;
+  std::vector<std::string> stages;
+  std::vector<std::string> spares;
+  std::string layers;
+  std::int64_t groups = 0;
+  std::string identity;
 };
 
 // A model with all that its answers need.
@@ -95,16 +100,41 @@ api::ServiceOptions service_options(const Options& options) {
   return service;
 }
 
+// What means nothing without stages, or nothing with them.
+void check_stages(const Options& options) {
+  const auto refuse = [](bool given, const char* option, const char* why) {
+    if (given) throw user_error("{}: {}", option, why);
+  };
+  if (options.stages.empty()) {
+    constexpr const char* kWhy = "it is about machines that --stages names, and there are none";
+    refuse(!options.spares.empty(), "--spare", kWhy);
+    refuse(!options.layers.empty(), "--layers", kWhy);
+    refuse(options.groups != 0, "--groups", kWhy);
+    refuse(!options.identity.empty(), "--identity", kWhy);
+    return;
+  }
+  refuse(
+      options.follow_seconds != 0, "--follow",
+      "stages keep the layers that they have read; leave it out, and start server and stages anew "
+      "for another checkpoint");
+  refuse(options.threads != 0, "--threads", "the stages compute; give it to `atoll stage`");
+  refuse(!options.weights.int8.empty(), "--int8",
+         "each stage takes the best that its CPU has, which gives the same bits; leave it out");
+}
+
 GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path) {
-  return {.path = path,
-          .max_context = options.max_context,
-          .slots = options.slots,
-          .step_tokens = options.step_tokens,
-          .weights = take_weights(options.weights),
-          .max_queue = options.max_queue,
-          .max_queue_tokens = options.max_queue_tokens,
-          .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
-          .threads = options.threads};
+  return {
+      .path = path,
+      .max_context = options.max_context,
+      .slots = options.slots,
+      .step_tokens = options.step_tokens,
+      .weights = take_weights(options.weights),
+      .max_queue = options.max_queue,
+      .max_queue_tokens = options.max_queue_tokens,
+      .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
+      .threads = options.threads,
+      .stages = {options.stages, options.spares, options.layers, options.identity, options.groups},
+      .weights_name = options.weights.weights};
 }
 
 // Of a run, which of its checkpoints it is.
@@ -229,6 +259,7 @@ void drain(api::Service& service, launch::SignalFd& signals, std::chrono::second
 }
 
 int run(const Options& options) {
+  check_stages(options);
   launch::SignalFd signals;  // before any thread is made
   std::optional<OpenModel> model;
   api::Service service(service_options(options));  // before the model is read: the port may be used
@@ -294,6 +325,29 @@ void add_access(ArgumentParser& parser, Options& options) {
   parser.add_option("--name", options.names, "Name by which clients may call this server, too");
 }
 
+void add_stages(ArgumentParser& parser, Options& options) {
+  parser
+      .add_option("--stages", options.stages,
+                  "HOST:PORT of each `atoll stage`, in the order of the layers: the model is on "
+                  "those machines")
+      .delimiter(',');
+  parser.add_option("--layers", options.layers,
+                    "Layers of each stage, as in 0-11,12-23; shares of equal bytes");
+  parser
+      .add_option("--spare", options.spares,
+                  "HOST:PORT of an `atoll stage` that takes the place of one that is lost")
+      .delimiter(',');
+  constexpr std::int64_t kMostGroups = 64;
+  parser
+      .add_option("--groups", options.groups,
+                  "Groups of answers whose steps are under way at once; as many as keep all stages "
+                  "busy")
+      .range(std::int64_t{1}, kMostGroups);
+  parser.add_option("--identity", options.identity,
+                    "Directory with this machine's certificate (atoll certs issue); needed unless "
+                    "all stages are on it");
+}
+
 Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
   parser.add_option("model", options->model, "Model directory, run, checkpoint or adapter")
@@ -305,6 +359,7 @@ Action add(ArgumentParser& parser) {
                     "Jinja file, or a model directory, in place of the model's own template");
   add_access(parser, *options);
   add_engine(parser, *options);
+  add_stages(parser, *options);
   constexpr std::int64_t kMostSeconds = 86400;
   parser
       .add_option("--follow", options->follow_seconds,
@@ -335,6 +390,7 @@ Command serve_command() {
           .example =
               "  atoll serve runs/kjv-demo\n"
               "  atoll serve model --host 0.0.0.0 --api-key-file keys --drain 60\n"
+              "  atoll serve model --stages a:7500,b:7500 --identity identities/server\n"
               "  curl localhost:8000/v1/completions -d '{\"prompt\": \"In the\"}'",
           .stray = "the model is all that it takes",
           .add = add,

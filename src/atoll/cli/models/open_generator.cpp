@@ -7,9 +7,12 @@
 #include "atoll/base/processes/machine.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/models/weights.h"
+#include "atoll/model_dir/model_identity.h"
 #include "atoll/model_dir/model_room.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/serve/batch/batch_generator.h"
+#include "atoll/serve/stages/layer_split.h"
+#include "atoll/serve/stages/pipeline_executor.h"
 
 namespace atl::cli {
 
@@ -37,7 +40,8 @@ serve::StepRoom room_for(const GeneratorNeeds& needs, const nn::ModelConfig& con
   std::int64_t blocks = of_context * or_default(needs.slots, kSlots);
   if (needs.cache_bytes > 0) {
     blocks = static_cast<std::int64_t>(needs.cache_bytes / block_bytes);
-  } else if (const std::uint64_t available = read_machine().memory_available; available > 0) {
+  } else if (const std::uint64_t available = read_machine().memory_available;
+             available > 0 && needs.stages.stages.empty()) {
     blocks = std::min(blocks, static_cast<std::int64_t>(available / 4 / block_bytes));
   }
   if (blocks < 1) {
@@ -54,25 +58,64 @@ serve::StepRoom room_for(const GeneratorNeeds& needs, const nn::ModelConfig& con
           .num_blocks = blocks};
 }
 
-std::unique_ptr<serve::StepModel> open_model(const GeneratorNeeds& needs,
-                                             const nn::ModelConfig& config,
-                                             const serve::StepRoom& room) {
-  std::unique_ptr<Device> device = open_device({.threads = needs.threads});
-  model_dir::check_weights(needs.path, config, *device, least_bytes(needs.weights), 1);
-  std::unique_ptr<serve::StepModel> model;
-  model_dir::take_memory(needs.path, config, [&] {
-    model = std::make_unique<serve::StepModel>(std::move(device), config, needs.weights, room,
-                                               keep_of(needs.path, needs.weights));
-  });
-  if (needs.weights == serve::Weights::kF32 || needs.weights == serve::Weights::kStored) {
-    model_dir::load_parameters(needs.path, model->model(), model->store(), model->threads());
-  } else {
-    model_dir::load_whole_parameters(needs.path, model->model(), model->store());
+// The weights of these layers, as a share of the model's.
+double share_of(const nn::ModelConfig& config, const serve::StepLayers& layers) {
+  if (layers.count(config) == config.num_layers) return 1;
+  const serve::stages::LayerBytes bytes = serve::stages::layer_bytes(config);
+  return serve::stages::stage_bytes(bytes, layers) /
+         serve::stages::stage_bytes(bytes, {0, config.num_layers});
+}
+
+std::unique_ptr<serve::StepExecutor> open_pipeline(const GeneratorNeeds& needs,
+                                                   const nn::ModelConfig& config,
+                                                   const serve::StepRoom& room,
+                                                   std::int64_t vocab_size) {
+  namespace stages = serve::stages;
+  const StagesNeeds& machines = needs.stages;
+  const std::size_t count = machines.stages.size();
+  stages::PipelineOptions options = {
+      .stages = machines.stages,
+      .spares = machines.spares,
+      .layers = machines.layers.empty() ? stages::split_evenly(config, count)
+                                        : stages::parse_layers(machines.layers, config, count),
+      .config = config,
+      .model = model_dir::model_identity(needs.path),
+      .weights = needs.weights_name,
+      .room = room,
+      .vocab_size = vocab_size,
+      .groups = machines.groups};
+  if (!machines.identity.empty()) options.identity = machines.identity;
+  for (std::size_t i = 0; i < count; ++i) {
+    log::info("stage {} has layers {} to {}", machines.stages[i], options.layers[i].first,
+              options.layers[i].end - 1);
   }
-  return model;
+  auto executor = std::make_unique<stages::PipelineExecutor>(std::move(options));
+  executor->wait_until_ready();
+  return executor;
 }
 
 }  // namespace
+
+std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& path,
+                                                  serve::Weights weights, int threads,
+                                                  const serve::StepRoom& room,
+                                                  const serve::StepLayers& layers) {
+  const nn::ModelConfig config = model_dir::read_model_config(path);
+  std::unique_ptr<Device> device = open_device({.threads = threads});
+  model_dir::check_weights(path, config, *device, least_bytes(weights) * share_of(config, layers),
+                           1);
+  std::unique_ptr<serve::StepModel> model;
+  model_dir::take_memory(path, config, [&] {
+    model = std::make_unique<serve::StepModel>(std::move(device), config, weights, room, layers,
+                                               keep_of(path, weights));
+  });
+  if (weights == serve::Weights::kF32 || weights == serve::Weights::kStored) {
+    model_dir::load_parameters(path, model->model(), model->store(), model->threads());
+  } else {
+    model_dir::load_whole_parameters(path, model->model(), model->store());
+  }
+  return model;
+}
 
 std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& needs,
                                                       const std::string& version) {
@@ -82,13 +125,19 @@ std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& need
     throw user_error("the tokenizer has {} tokens and the model {}; they do not belong together",
                      tokenizer.vocab_size(), config.vocab_size);
   }
+  const serve::StepRoom room = room_for(needs, config);
+  const serve::BatchOptions options = {
+      .slots = or_default(needs.slots, kSlots),
+      .max_waiting = or_default(needs.max_queue, kMaxQueue),
+      .max_waiting_tokens = or_default(needs.max_queue_tokens, kMaxQueueTokens),
+      .version = version,
+      .vocab_size = tokenizer.vocab_size()};
+  if (!needs.stages.stages.empty()) {
+    return std::make_unique<serve::BatchGenerator>(
+        open_pipeline(needs, config, room, options.vocab_size), options);
+  }
   return std::make_unique<serve::BatchGenerator>(
-      open_model(needs, config, room_for(needs, config)),
-      serve::BatchOptions{.slots = or_default(needs.slots, kSlots),
-                          .max_waiting = or_default(needs.max_queue, kMaxQueue),
-                          .max_waiting_tokens = or_default(needs.max_queue_tokens, kMaxQueueTokens),
-                          .version = version,
-                          .vocab_size = tokenizer.vocab_size()});
+      open_step_model(needs.path, needs.weights, needs.threads, room), options);
 }
 
 bool replace_model(const GeneratorNeeds& needs, const std::string& version,
@@ -98,7 +147,8 @@ bool replace_model(const GeneratorNeeds& needs, const std::string& version,
     throw user_error("{}: the model has {}, and is served with {}", needs.path.string(),
                      counted(config.max_positions, "position"), generator.room().max_positions);
   }
-  return generator.replace_model(open_model(needs, config, generator.room()), version);
+  return generator.replace_model(
+      open_step_model(needs.path, needs.weights, needs.threads, generator.room()), version);
 }
 
 }  // namespace atl::cli

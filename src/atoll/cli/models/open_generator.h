@@ -4,12 +4,22 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "atoll/model_dir/model_path.h"
 #include "atoll/serve/batch/batch_generator.h"
 #include "atoll/serve/rounded_store.h"
 
 namespace atl::cli {
+
+/// The machines that have a model's layers; all of it empty or 0: this process has them.
+struct StagesNeeds {
+  std::vector<std::string> stages;  ///< HOST:PORT, in the order of the layers
+  std::vector<std::string> spares;
+  std::string layers;       ///< of each: "0-11,12-23"; empty: shares of equal bytes
+  std::string identity;     ///< a directory for wire::load_identity(); empty: none
+  std::int64_t groups = 0;  ///< see serve::stages::PipelineOptions
+};
 
 /// What a generator is made for; where a number is 0 it is as said here.
 struct GeneratorNeeds {
@@ -22,11 +32,21 @@ struct GeneratorNeeds {
   std::int64_t max_queue_tokens = 0;  ///< tokens of their prompts; a million
   std::size_t cache_bytes = 0;  ///< of keys and values: all slots' contexts, or a quarter of memory
   int threads = 0;              ///< as many as there are CPUs
+  StagesNeeds stages = {};
+  std::string weights_name = "f32";  ///< of `weights`, as a command line says it: for stages
 };
 
+/// The layers of a model directory, with their weights. Throws as open_generator. `threads`: 0: as
+/// many as there are CPUs.
+std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& path,
+                                                  serve::Weights weights, int threads,
+                                                  const serve::StepRoom& room,
+                                                  const serve::StepLayers& layers = {});
+
 /// A generator with the weights of a model directory. Throws Error(kUser) for a model directory
-/// that is none, and MemoryError where the model and the cache do not fit. `version`: see
-/// serve::Generator.
+/// that is none, and MemoryError where the model and the cache do not fit. With stages it returns
+/// when all of them have their layers, and throws Error(kUser) where one refuses them. `version`:
+/// see serve::Generator.
 std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& needs,
                                                       const std::string& version = {});
 

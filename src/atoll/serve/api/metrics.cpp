@@ -51,6 +51,26 @@ void add_tokens(PrometheusText& page, const GeneratorStats& stats) {
   }
 }
 
+// Of machines that have some of the layers each.
+void add_stages(PrometheusText& page, const GeneratorStats& stats) {
+  if (stats.stages.empty()) return;
+  constexpr auto kGauge = PrometheusType::kGauge;
+  add(page, "atoll_stage_restarts_total", PrometheusType::kCounter,
+      "Times that a stage was lost and all sequences were computed again.", stats.restarts);
+  const auto each = [&](const char* name, const char* help, const auto& value) {
+    if (!page.family(name, kGauge, help)) return;
+    for (const StageStatus& stage : stats.stages) {
+      page.sample(value(stage), {{"stage", stage.address}});
+    }
+  };
+  each("atoll_stage_up", "Whether the stage has its layers and computes.",
+       [](const StageStatus& stage) { return stage.is_up ? 1.0 : 0.0; });
+  each("atoll_stage_step_seconds", "Time that the stage computes for a step, lately.",
+       [](const StageStatus& stage) { return stage.step_seconds; });
+  each("atoll_stage_round_trip_seconds", "Time of a heartbeat to the stage and back, lately.",
+       [](const StageStatus& stage) { return stage.round_trip_seconds; });
+}
+
 }  // namespace
 
 void Histogram::observe(double seconds) {
@@ -100,6 +120,7 @@ void add_metrics(metrics::PrometheusText& page, const RequestTimes& times,
     const GeneratorStats stats = generator->stats();
     add_requests(page, stats);
     add_tokens(page, stats);
+    add_stages(page, stats);
   }
   times.queue.write(page, "atoll_queue_seconds", "Time of a sequence in the queue.");
   times.prefill.write(page, "atoll_prefill_seconds",

@@ -240,7 +240,12 @@ class Service::State {
 
   Response health() const {
     if (is_ending_) throw ApiError(503, "the server is ending");
-    serving();
+    for (const StageStatus& stage : serving().model.generator->stats().stages) {
+      if (stage.is_up) continue;
+      throw ApiError(
+          503, fmt::format("stage {} (layers {} to {}) is down: {}; answers wait for it",
+                           stage.address, stage.first_layer, stage.end_layer - 1, stage.problem));
+    }
     return Response::of(kJsonType, R"({"status":"ok"})");
   }
 

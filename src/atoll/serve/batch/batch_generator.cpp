@@ -7,24 +7,45 @@
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/serve/batch/local_executor.h"
 
 namespace atl::serve {
 
+namespace {
+
+std::unique_ptr<StepExecutor> executor_of(std::unique_ptr<StepModel> model,
+                                          std::int64_t vocab_size) {
+  if (vocab_size == 0) vocab_size = model->model().config.vocab_size;
+  return std::make_unique<LocalExecutor>(std::move(model), vocab_size);
+}
+
+}  // namespace
+
 BatchGenerator::BatchGenerator(std::unique_ptr<StepModel> model, const BatchOptions& options)
-    : model_(std::move(model)),
+    : BatchGenerator(executor_of(std::move(model), options.vocab_size), options) {}
+
+BatchGenerator::BatchGenerator(std::unique_ptr<StepExecutor> executor, const BatchOptions& options)
+    : executor_(std::move(executor)),
       options_(options),
-      room_(model_->room()),
-      all_tokens_(model_->model().config.vocab_size),
+      room_(executor_->room()),
+      all_tokens_(executor_->config().vocab_size),
       max_tokens_(std::min(room_.max_positions, room_.num_blocks * StepModel::kBlockSize)),
-      bytes_per_step_(model_->bytes_per_step()),
+      bytes_per_step_(executor_->bytes_per_step()),
       pool_(room_.num_blocks, StepModel::kBlockSize),
-      rooms_(static_cast<std::size_t>(room_.max_rows)),
-      version_(options.version) {
+      version_(options.version),
+      epoch_(executor_->epoch()) {
   if (options_.vocab_size == 0) options_.vocab_size = all_tokens_;
   ATOLL_CHECK(options_.vocab_size <= all_tokens_, "{} of {} tokens", options_.vocab_size,
               all_tokens_);
   options_.slots = std::min(options_.slots, room_.max_rows);
   stats_.blocks = pool_.num_blocks();
+  executor_->on_change([this] {
+    {
+      const std::lock_guard lock(mutex_);
+      has_news_ = true;
+    }
+    changed_.notify_all();
+  });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -35,6 +56,7 @@ BatchGenerator::~BatchGenerator() {
   }
   changed_.notify_all();
   thread_.join();
+  executor_.reset();  // before what on_change() uses
 }
 
 void BatchGenerator::check(const GenerationRequest& request) const {
@@ -101,7 +123,7 @@ bool BatchGenerator::replace_model(std::unique_ptr<StepModel> model, std::string
 
 std::uint64_t BatchGenerator::change_model() {
   constexpr std::uint64_t kAny = ~std::uint64_t{0};
-  std::unique_ptr<StepModel> old;  // goes behind the lock
+  std::unique_ptr<StepExecutor> old;  // goes behind the lock
   const std::lock_guard lock(mutex_);
   if (next_model_ == nullptr) return kAny;
   const auto is_old = [this](const SequencePtr& sequence) {
@@ -111,7 +133,8 @@ std::uint64_t BatchGenerator::change_model() {
       std::ranges::any_of(submitted_, is_old)) {
     return last_of_old_;
   }
-  old = std::exchange(model_, std::move(next_model_));
+  old = std::exchange(executor_, executor_of(std::move(next_model_), options_.vocab_size));
+  epoch_ = executor_->epoch();
   version_ = next_version_;
   pool_ = BlockPool(room_.num_blocks, StepModel::kBlockSize);
   count_blocks();
@@ -142,31 +165,46 @@ GeneratorStats BatchGenerator::stats() const {
   GeneratorStats stats = stats_;
   stats.waiting = queued_;
   stats.waiting_tokens = queued_tokens_;
+  stats.stages = executor_->stages();
   return stats;
 }
 
 void BatchGenerator::run() {
   while (wait_for_work()) {
+    is_idle_ = true;
     try {
-      end_cancelled();
-      admit();
-      std::vector<Part> parts = plan_step();
-      if (!parts.empty()) compute(parts);
-      remove_ended();
+      turn();
     } catch (const std::exception& error) {
       log::error("serving: {}", error.what());
+      steps_.clear();
+      is_idle_ = false;
       end_all(Finish::kFailed, error.what());
     }
   }
+  steps_.clear();
   end_all(Finish::kCancelled, "");
+}
+
+void BatchGenerator::turn() {
+  follow_epoch();
+  end_cancelled();
+  collect_steps();
+  remove_ended();
+  if (executor_->is_ready()) {
+    admit();
+    begin_steps();
+  }
+  collect_steps();
+  remove_ended();
 }
 
 bool BatchGenerator::wait_for_work() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] {
-    return ends_ || !submitted_.empty() || !cancelled_.empty() || !running_.empty() ||
-           !waiting_.empty() || next_model_ != nullptr;
+    return ends_ || has_news_ || !submitted_.empty() || !cancelled_.empty() ||
+           next_model_ != nullptr || (!is_idle_ && !(running_.empty() && waiting_.empty()));
   });
+  has_news_ = false;
   for (SequencePtr& sequence : submitted_) waiting_.push_back(std::move(sequence));
   submitted_.clear();
   // Under the same lock: what is cancelled is here, too.
@@ -174,11 +212,35 @@ bool BatchGenerator::wait_for_work() {
   return !ends_;
 }
 
+void BatchGenerator::follow_epoch() {
+  const std::uint64_t epoch = executor_->epoch();
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  steps_.clear();
+  for (const SequencePtr& sequence : running_) {
+    sequence->in_step = false;
+    if (sequence->is_cancelled) end(*sequence, Finish::kCancelled);
+  }
+  remove_ended();
+  while (!running_.empty()) {
+    forget_memory(*running_.back());
+    waiting_.push_front(std::move(running_.back()));
+    running_.pop_back();
+  }
+  pool_ = BlockPool(room_.num_blocks, StepModel::kBlockSize);
+  const std::lock_guard lock(mutex_);
+  stats_.running = 0;
+  ++stats_.restarts;
+  count_blocks();
+}
+
 void BatchGenerator::end_cancelled() {
   const std::unordered_set<std::uint64_t> numbers = std::exchange(cancelling_, {});
   if (numbers.empty()) return;
   for (const SequencePtr& sequence : running_) {
-    if (numbers.contains(sequence->number)) end(*sequence, Finish::kCancelled);
+    if (!numbers.contains(sequence->number)) continue;
+    sequence->is_cancelled = true;  // a step that is under way uses its memory
+    if (!sequence->in_step) end(*sequence, Finish::kCancelled);
   }
   for (const SequencePtr& sequence : waiting_) {
     if (numbers.contains(sequence->number)) end(*sequence, Finish::kCancelled);

@@ -9,14 +9,14 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "atoll/serve/batch/block_pool.h"
-#include "atoll/serve/batch/choice.h"
 #include "atoll/serve/batch/generator.h"
 #include "atoll/serve/batch/sequence.h"
-#include "atoll/serve/batch/step_model.h"
+#include "atoll/serve/batch/step_executor.h"
 #include "atoll/serve/batch/step_shares.h"
 
 namespace atl::serve {
@@ -38,19 +38,21 @@ struct BatchOptions {
 /// the keys and values in blocks (Kwon et al. 2023). Each step takes one token of every answer and
 /// pieces of the prompts. What a request gets does not depend on the others, bit for bit. When
 /// blocks run out, the newest running request is preempted: its blocks are freed, it waits, and its
-/// tokens are computed again.
+/// tokens are computed again. The same happens to all of them where the executor loses its cache.
+/// Where it takes several steps at once, each has a share of the answers.
 class BatchGenerator final : public Generator {
  public:
   BatchGenerator(std::unique_ptr<StepModel> model, const BatchOptions& options);
+  BatchGenerator(std::unique_ptr<StepExecutor> executor, const BatchOptions& options);
   /// Ends all requests, as cancelled.
   ~BatchGenerator() override;
   BatchGenerator(const BatchGenerator&) = delete;
   BatchGenerator& operator=(const BatchGenerator&) = delete;
 
-  /// Serves later requests with `model`, which must have the same shape and StepRoom. Earlier
-  /// requests finish with the old model first, so that an answer comes from one. Returns at once;
-  /// false if an earlier replacement is still pending, and then `model` is dropped. Throws
-  /// Error(kUser) for another shape.
+  /// Serves later requests with `model`, in this process, which must have the same shape and
+  /// StepRoom. Earlier requests finish with the old model first, so that an answer comes from one.
+  /// Returns at once; false if an earlier replacement is still pending, and then `model` is
+  /// dropped. Throws Error(kUser) for another shape.
   bool replace_model(std::unique_ptr<StepModel> model, std::string version);
 
   std::optional<std::uint64_t> submit(GenerationRequest request,
@@ -69,42 +71,46 @@ class BatchGenerator final : public Generator {
 
  private:
   using SequencePtr = std::unique_ptr<Sequence>;
-  // Tokens of one sequence in a step, and what comes of them.
+  // A sequence in a step, and what comes of it.
   struct Part {
     Sequence* sequence = nullptr;
-    std::vector<std::int32_t> tokens;
-    std::size_t num_guessed = 0;  // of these, at the end
-    StepModel::Wanted wanted = StepModel::Wanted::kNothing;
-    std::vector<std::string> errors;  // why one of `chosen` could not be made
-    std::vector<TokenResult> chosen;  // behind its last token that is sure, and each guessed one
-    std::vector<TokenResult> prompt;  // where the logits of all rows were wanted
-    std::vector<std::string> prompt_errors;  // by row, where `prompt` has rows
+    StepPiece piece;
+    std::size_t num_guessed = 0;  // of its tokens, at the end
+    PieceResult result;
   };
 
   void check(const GenerationRequest& request) const;
   void run();
   // False: this ends.
   bool wait_for_work();
+  void turn();
+  // Where the executor has lost its cache: everything is computed again.
+  void follow_epoch();
   // Takes the model that waits where all requests before it are done. Returns the last request that
   // may begin.
   std::uint64_t change_model();
   void end_cancelled();
   void admit();
   // In batch_steps.cpp: one step, from its plan to its listeners.
+  void begin_steps();
+  // The sequences of the next step: a share of those that are in none.
+  std::vector<Sequence*> next_sequences();
   // Blocks for what each sequence takes through the next step; some may lose theirs meanwhile.
   std::vector<Part> plan_step();
+  Part plan_part(Sequence& sequence, std::int64_t count) const;
+  void add_guesses(Part& part, std::int64_t rows);
   // What a sequence may guess without a step of more than so many rows.
   std::vector<std::int32_t> guess(Sequence& sequence, std::int64_t rows);
   bool make_room(Sequence& sequence, std::int64_t length);
   StepModel::Wanted wanted_of(const Sequence& sequence, std::int64_t count) const;
   void preempt_last();
-  void compute(std::vector<Part>& parts);
-  void take_logits(std::vector<Part>& parts, std::span<const StepModel::RowLogits> rows);
-  void take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const;
+  void forget_memory(Sequence& sequence);
+  void collect_steps();
+  void take_result(StepResult result);
   // Rows of tokens that are sure, not guessed.
   static std::int64_t sure_rows(const Part& part);
   // Of the rows that are sure.
-  static std::string first_error(const Part& part);
+  static std::string first_error(const PieceResult& result);
   void take_hidden(Sequence& sequence, std::span<const float> hidden) const;
   void deliver(Part& part);
   void take_tokens(Part& part);
@@ -117,20 +123,23 @@ class BatchGenerator final : public Generator {
   void end_all(Finish finish, const std::string& error);
   void count_blocks();  // mutex_ is held
 
-  std::unique_ptr<StepModel> model_;
+  std::unique_ptr<StepExecutor> executor_;
   BatchOptions options_;
   StepRoom room_;
   std::int64_t all_tokens_;  // of the model, those beyond options_.vocab_size too
   std::int64_t max_tokens_;
   std::size_t bytes_per_step_;
   BlockPool pool_;
-  std::vector<ChoiceRoom> rooms_;
-  std::string version_;  // of model_
+  std::string version_;  // of the executor's model
 
   // Of the thread alone.
   std::deque<SequencePtr> waiting_;               // those that lost their memory come first
   std::unordered_set<std::uint64_t> cancelling_;  // in this turn
   std::vector<SequencePtr> running_;              // in the order in which they got memory
+  std::unordered_map<std::uint64_t, std::vector<Part>> steps_;  // under way, by number
+  std::uint64_t next_step_ = 1;
+  std::uint64_t epoch_ = 0;  // of the executor
+  bool is_idle_ = true;      // the last turn found nothing to do
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -143,6 +152,7 @@ class BatchGenerator final : public Generator {
   std::unique_ptr<StepModel> next_model_;
   std::string next_version_;
   std::uint64_t last_of_old_ = 0;  // requests up to it are the old model's
+  bool has_news_ = false;          // of the executor
   bool ends_ = false;
   std::thread thread_;
 };

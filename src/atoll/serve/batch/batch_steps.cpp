@@ -1,8 +1,8 @@
 // One step of a BatchGenerator: which tokens go through the model, and what becomes of its logits.
 
 #include <algorithm>
-#include <exception>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "atoll/base/check.h"
@@ -10,10 +10,41 @@
 
 namespace atl::serve {
 
+void BatchGenerator::begin_steps() {
+  while (std::ssize(steps_) < executor_->depth()) {
+    std::vector<Part> parts = plan_step();
+    if (parts.empty()) return;
+    StepOrder order = {.epoch = epoch_, .number = next_step_++};
+    for (Part& part : parts) {
+      part.sequence->in_step = true;
+      part.sequence->last_step = order.number;
+      order.pieces.push_back(part.piece);
+    }
+    steps_.emplace(order.number, std::move(parts));
+    executor_->begin(order);
+    is_idle_ = false;
+  }
+}
+
+std::vector<Sequence*> BatchGenerator::next_sequences() {
+  std::vector<Sequence*> next;
+  for (const SequencePtr& sequence : running_) {
+    if (!sequence->in_step) next.push_back(sequence.get());
+  }
+  const std::int64_t depth = executor_->depth();
+  const auto share = static_cast<std::size_t>((std::ssize(running_) + depth - 1) / depth);
+  if (next.size() <= share) return next;
+  // Those that have waited longest; of these, the earlier ones first.
+  std::ranges::stable_sort(next, {}, &Sequence::last_step);
+  next.resize(share);
+  return next;
+}
+
 std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
+  const std::vector<Sequence*> next = next_sequences();
   std::vector<std::int64_t> pending;
   std::vector<bool> answers;
-  for (const SequencePtr& sequence : running_) {
+  for (const Sequence* sequence : next) {
     pending.push_back(sequence->pending());
     answers.push_back(sequence->is_decoding());
   }
@@ -22,24 +53,47 @@ std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
   std::int64_t spare = std::min(options_.rows_with_guesses, room_.max_rows) -
                        std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
   std::vector<Part> parts;
-  // What loses its memory is the last one always: none that is in `parts`.
-  for (std::size_t i = 0; i < running_.size(); ++i) {
-    Sequence& sequence = *running_[i];
-    if (shares[i] == 0 || !make_room(sequence, sequence.computed + shares[i])) continue;
-    const auto first = sequence.tokens.begin() + sequence.computed;
-    Part part = {.sequence = &sequence,
-                 .tokens = {first, first + shares[i]},
-                 .wanted = wanted_of(sequence, shares[i])};
-    if (answers[i] && spare > 0) {
-      const std::vector<std::int32_t> guessed = guess(sequence, spare);
-      part.num_guessed = guessed.size();
-      part.tokens.insert(part.tokens.end(), guessed.begin(), guessed.end());
-      if (!guessed.empty()) part.wanted = StepModel::Wanted::kAll;
-      spare -= std::ssize(guessed);
-    }
+  for (std::size_t i = 0; i < next.size(); ++i) {
+    Sequence& sequence = *next[i];
+    if (shares[i] == 0 || !sequence.is_running) continue;
+    if (!make_room(sequence, sequence.computed + shares[i])) continue;
+    Part part = plan_part(sequence, shares[i]);
+    if (answers[i] && spare > 0) add_guesses(part, spare);
+    spare -= static_cast<std::int64_t>(part.num_guessed);
+    sequence.in_step = true;  // its memory is not taken for others of this step
     parts.push_back(std::move(part));
   }
   return parts;
+}
+
+BatchGenerator::Part BatchGenerator::plan_part(Sequence& sequence, std::int64_t count) const {
+  const GenerationRequest& request = sequence.request;
+  const auto first = sequence.tokens.begin() + sequence.computed;
+  Part part = {.sequence = &sequence};
+  StepPiece& piece = part.piece;
+  piece.tokens = {first, first + count};
+  piece.first_position = sequence.computed;
+  piece.blocks = sequence.blocks;
+  piece.wanted = wanted_of(sequence, count);
+  const bool reads_prompt = sequence.computed < sequence.prompt_length();
+  piece.wants_hidden = request.pooling != Pooling::kNone && reads_prompt;
+  piece.choice = {&request, &sequence.sampler, &sequence.in_prompt};
+  const bool is_whole = sequence.computed + count == sequence.length();
+  if (is_whole && request.max_new_tokens > 0) piece.first_drawn = count - 1;
+  if (piece.wanted == StepModel::Wanted::kAll) {
+    const std::int64_t end = std::min(sequence.computed + count + 1, sequence.prompt_length());
+    piece.targets.assign(first + 1, sequence.tokens.begin() + end);
+  }
+  return part;
+}
+
+void BatchGenerator::add_guesses(Part& part, std::int64_t rows) {
+  const std::vector<std::int32_t> guessed = guess(*part.sequence, rows);
+  if (guessed.empty()) return;
+  part.num_guessed = guessed.size();
+  part.piece.tokens.insert(part.piece.tokens.end(), guessed.begin(), guessed.end());
+  part.piece.blocks = part.sequence->blocks;
+  part.piece.wanted = StepModel::Wanted::kAll;
 }
 
 std::vector<std::int32_t> BatchGenerator::guess(Sequence& sequence, std::int64_t rows) {
@@ -69,6 +123,7 @@ bool BatchGenerator::make_room(Sequence& sequence, std::int64_t length) {
       sequence.blocks.push_back(*block);
       continue;
     }
+    if (running_.back()->in_step) return false;  // there is more when that step is done
     const bool is_last = running_.back().get() == &sequence;
     ATOLL_CHECK(!is_last || running_.size() > 1, "{} blocks do not hold {} positions",
                 pool_.num_blocks(), length);
@@ -81,17 +136,21 @@ bool BatchGenerator::make_room(Sequence& sequence, std::int64_t length) {
 void BatchGenerator::preempt_last() {
   SequencePtr sequence = std::move(running_.back());
   running_.pop_back();
-  pool_.release(sequence->blocks);
-  sequence->blocks.clear();
-  sequence->computed = 0;
-  sequence->named = 0;
-  sequence->node = BlockPool::kRoot;
-  sequence->prompt_results.clear();
-  sequence->is_running = false;
+  forget_memory(*sequence);
   waiting_.push_front(std::move(sequence));
   const std::lock_guard lock(mutex_);
   ++stats_.preempted;
   --stats_.running;
+}
+
+void BatchGenerator::forget_memory(Sequence& sequence) {
+  pool_.release(sequence.blocks);
+  sequence.blocks.clear();
+  sequence.computed = 0;
+  sequence.named = 0;
+  sequence.node = BlockPool::kRoot;
+  sequence.prompt_results.clear();
+  sequence.is_running = false;
 }
 
 StepModel::Wanted BatchGenerator::wanted_of(const Sequence& sequence, std::int64_t count) const {
@@ -104,74 +163,53 @@ StepModel::Wanted BatchGenerator::wanted_of(const Sequence& sequence, std::int64
   return is_whole && sequence.request.max_new_tokens > 0 ? Wanted::kLast : Wanted::kNothing;
 }
 
-void BatchGenerator::compute(std::vector<Part>& parts) {
-  std::vector<StepModel::Piece> pieces;
-  for (Part& part : parts) {
-    const Sequence& sequence = *part.sequence;
-    const bool is_pooled =
-        sequence.request.pooling != Pooling::kNone && sequence.computed < sequence.prompt_length();
-    pieces.push_back({part.tokens, sequence.computed, sequence.blocks, part.wanted, is_pooled});
-    part.chosen.resize(part.num_guessed + 1);
-    part.errors.resize(part.num_guessed + 1);
-    if (part.wanted == StepModel::Wanted::kAll) part.prompt.resize(part.tokens.size());
-    part.prompt_errors.resize(part.prompt.size());
+void BatchGenerator::collect_steps() {
+  while (std::optional<StepResult> result = executor_->take()) {
+    is_idle_ = false;
+    take_result(std::move(*result));
   }
-  model_->step(
-      pieces, [&](std::span<const StepModel::RowLogits> rows) { take_logits(parts, rows); },
-      [&](std::size_t piece, std::span<const float> hidden) {
-        take_hidden(*parts[piece].sequence, hidden);
-      });
+}
+
+void BatchGenerator::take_result(StepResult result) {
+  const auto at = steps_.find(result.number);
+  if (at == steps_.end()) return;  // its requests have ended, or are computed again
+  std::vector<Part> parts = std::move(at->second);
+  steps_.erase(at);
   {
     const std::lock_guard lock(mutex_);
     ++stats_.steps;
     count_blocks();
   }
-  for (Part& part : parts) deliver(part);
-}
-
-void BatchGenerator::take_logits(std::vector<Part>& parts,
-                                 std::span<const StepModel::RowLogits> rows) {
-  model_->threads().run(std::ssize(rows), [&](std::int64_t i) {
-    const StepModel::RowLogits& row = rows[static_cast<std::size_t>(i)];
-    Part& part = parts[row.piece];
-    try {
-      take_row(part, row, rooms_[static_cast<std::size_t>(i)]);
-    } catch (const std::exception& error) {
-      const std::int64_t guessed = row.row + 1 - sure_rows(part);
-      if (guessed >= 0) part.errors[static_cast<std::size_t>(guessed)] = error.what();
-      if (guessed < 0) part.prompt_errors[static_cast<std::size_t>(row.row)] = error.what();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Sequence& sequence = *parts[i].sequence;
+    sequence.in_step = false;
+    if (sequence.is_cancelled) {
+      end(sequence, Finish::kCancelled);
+    } else if (!result.error.empty()) {
+      sequence.result.error = result.error;
+      end(sequence, Finish::kFailed);
+    } else {
+      parts[i].result = std::move(result.pieces[i]);
+      if (parts[i].piece.wants_hidden) take_hidden(sequence, parts[i].result.hidden);
+      deliver(parts[i]);
     }
-  });
+  }
 }
 
 std::int64_t BatchGenerator::sure_rows(const Part& part) {
-  return std::ssize(part.tokens) - static_cast<std::int64_t>(part.num_guessed);
+  return std::ssize(part.piece.tokens) - static_cast<std::int64_t>(part.num_guessed);
 }
 
-std::string BatchGenerator::first_error(const Part& part) {
-  for (const std::string& error : part.prompt_errors) {
+std::string BatchGenerator::first_error(const PieceResult& result) {
+  for (const std::string& error : result.target_errors) {
     if (!error.empty()) return error;
   }
-  return part.errors.front();
-}
-
-void BatchGenerator::take_row(Part& part, const StepModel::RowLogits& row, ChoiceRoom& room) const {
-  const Sequence& sequence = *part.sequence;
-  const GenerationRequest& request = sequence.request;
-  const std::int64_t next = sequence.computed + row.row + 1;
-  if (next < sequence.prompt_length()) {
-    part.prompt[static_cast<std::size_t>(row.row)] = token_result(
-        row.logits, sequence.tokens[static_cast<std::size_t>(next)], request.top_logprobs);
-  }
-  if (next >= sequence.length() && request.max_new_tokens > 0) {
-    part.chosen[static_cast<std::size_t>(next - sequence.length())] =
-        choose_token(sequence, row.logits, next, options_.vocab_size, room);
-  }
+  return result.drawn_errors.empty() ? "" : result.drawn_errors.front();
 }
 
 // In double and in the order of the tokens, so that pieces make no difference.
 void BatchGenerator::take_hidden(Sequence& sequence, std::span<const float> hidden) const {
-  const auto width = static_cast<std::size_t>(model_->model().config.hidden_size);
+  const auto width = static_cast<std::size_t>(executor_->config().hidden_size);
   const auto given = static_cast<std::int64_t>(hidden.size() / width);
   const std::int64_t rows = std::min(given, sequence.prompt_length() - sequence.computed);
   if (sequence.computed == 0) sequence.hidden_sum.assign(width, 0);
@@ -194,14 +232,14 @@ void BatchGenerator::take_hidden(Sequence& sequence, std::span<const float> hidd
 void BatchGenerator::deliver(Part& part) {
   Sequence& sequence = *part.sequence;
   const GenerationRequest& request = sequence.request;
-  if (const std::string error = first_error(part); !error.empty()) {
+  if (const std::string error = first_error(part.result); !error.empty()) {
     sequence.result.error = error;
     return end(sequence, Finish::kFailed);
   }
   sequence.computed += sure_rows(part);
   name_blocks(sequence);
-  for (TokenResult& result : part.prompt) {
-    if (result.token >= 0) sequence.prompt_results.push_back(std::move(result));
+  for (TokenResult& result : part.result.targets) {
+    sequence.prompt_results.push_back(std::move(result));
   }
   const bool prompt_is_read = sequence.computed >= sequence.prompt_length();
   if (request.prompt_logprobs && prompt_is_read && !std::exchange(sequence.prompt_told, true)) {
@@ -214,18 +252,18 @@ void BatchGenerator::deliver(Part& part) {
 
 void BatchGenerator::take_tokens(Part& part) {
   Sequence& sequence = *part.sequence;
-  const std::span guessed = std::span(part.tokens).last(part.num_guessed);
+  const std::span guessed = std::span(part.piece.tokens).last(part.num_guessed);
   std::size_t right = 0;
-  take_token(sequence, std::move(part.chosen[0]));
+  take_token(sequence, std::move(part.result.drawn[0]));
   // A token that was guessed right is what the row behind it was computed for.
   while (!sequence.ended && right < guessed.size() && sequence.tokens.back() == guessed[right]) {
     ++sequence.computed;
     ++right;
-    if (!part.errors[right].empty()) {
-      sequence.result.error = part.errors[right];
+    if (!part.result.drawn_errors[right].empty()) {
+      sequence.result.error = part.result.drawn_errors[right];
       end(sequence, Finish::kFailed);
     } else {
-      take_token(sequence, std::move(part.chosen[right]));
+      take_token(sequence, std::move(part.result.drawn[right]));
     }
   }
   if (!sequence.ended) name_blocks(sequence);

@@ -15,11 +15,11 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-void add_penalties(const Sequence& sequence, std::span<float> logits) {
-  const LogitChanges& c = sequence.request.changes;
+void add_penalties(const ChoiceInput& input, std::span<float> logits) {
+  const LogitChanges& c = input.request->changes;
   const bool repeats = c.repetition_penalty != 1;
   if (!repeats && c.presence_penalty == 0 && c.frequency_penalty == 0) return;
-  for (const auto& [token, times] : sequence.in_prompt) {
+  for (const auto& [token, times] : *input.counts) {
     if (static_cast<std::size_t>(token) >= logits.size()) continue;
     float& logit = logits[static_cast<std::size_t>(token)];
     if (repeats) {
@@ -59,9 +59,9 @@ void keep_likely(double min_p, double temperature, std::span<float> logits) {
 }
 
 // Applies what the request wants to room.logits; false: nothing may come.
-bool change_logits(const Sequence& sequence, ChoiceRoom& room) {
-  const GenerationRequest& request = sequence.request;
-  add_penalties(sequence, room.logits);
+bool change_logits(const ChoiceInput& input, ChoiceRoom& room) {
+  const GenerationRequest& request = *input.request;
+  add_penalties(input, room.logits);
   for (const auto& [token, bias] : request.changes.bias) {
     const auto at = static_cast<std::size_t>(token);
     if (at < room.logits.size()) room.logits[at] += static_cast<float>(bias);
@@ -121,19 +121,18 @@ TokenResult token_result(std::span<const float> logits, std::int32_t token, int 
   return result;
 }
 
-TokenResult choose_token(const Sequence& sequence, std::span<const float> logits,
+TokenResult choose_token(const ChoiceInput& input, std::span<const float> logits,
                          std::int64_t position, std::int64_t vocab_size, ChoiceRoom& room) {
-  const GenerationRequest& request = sequence.request;
+  const GenerationRequest& request = *input.request;
   std::span<const float> from = logits.first(static_cast<std::size_t>(vocab_size));
   if (changes_logits(request)) {
-    ATOLL_CHECK_EQ(position, sequence.length());
     room.logits.assign(from.begin(), from.end());
-    if (!change_logits(sequence, room)) return {};
+    if (!change_logits(input, room)) return {};
     from = room.logits;
   }
   room.ranks.resize(from.size());
   room.weights.resize(from.size());
-  const ops::TokenDraw draw = sequence.sampler.draw(request.sequence, position);
+  const ops::TokenDraw draw = input.sampler->draw(request.sequence, position);
   const std::int32_t token =
       TokenSampler::checked(ops::cpu::sample_token(draw, from, room.ranks, room.weights));
   if (request.top_logprobs < 0) return {.token = token};

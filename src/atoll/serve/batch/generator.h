@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "atoll/serve/batch/request.h"
+#include "atoll/serve/batch/stage_status.h"
 
 namespace atl::serve {
 
@@ -27,9 +28,11 @@ struct GeneratorStats {
   std::int64_t guessed_tokens = 0;  ///< put behind answers before it was known what comes
   std::int64_t right_guesses = 0;   ///< of these, that came
   std::int64_t steps = 0;
-  std::int64_t blocks = 0;         ///< of the cache of keys and values
-  std::int64_t blocks_in_use = 0;  ///< by running requests
-  std::int64_t blocks_kept = 0;    ///< by nobody, for prompts that begin alike
+  std::int64_t restarts = 0;        ///< times that a stage was lost and all was computed again
+  std::int64_t blocks = 0;          ///< of the cache of keys and values
+  std::int64_t blocks_in_use = 0;   ///< by running requests
+  std::int64_t blocks_kept = 0;     ///< by nobody, for prompts that begin alike
+  std::vector<StageStatus> stages;  ///< machines with some of the layers each; none: one process
 };
 
 /// Generates for many clients at once. Any thread may call it.

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "atoll/serve/batch/block_pool.h"
+#include "atoll/serve/batch/choice.h"
 #include "atoll/serve/batch/ngram_draft.h"
 #include "atoll/serve/batch/request.h"
 
@@ -37,8 +37,7 @@ struct Sequence {
   std::vector<std::int32_t> blocks;
   BlockPool::Node node = BlockPool::kRoot;  ///< of the first `named` blocks
   std::int64_t named = 0;
-  /// How often each token was generated; the prompt's are there too, with 0.
-  std::unordered_map<std::int32_t, std::int64_t> in_prompt;
+  TokenCounts in_prompt;
   NgramDraft draft;
   std::vector<TokenResult> prompt_results;  ///< where they are asked for
   bool prompt_told = false;                 ///< that they were
@@ -46,6 +45,9 @@ struct Sequence {
   std::vector<double> hidden_sum;           ///< of the prompt's hidden states so far
   GenerationResult result;
   bool is_running = false;
+  bool in_step = false;       ///< of a step that is under way
+  bool is_cancelled = false;  ///< it ends when that step is done
+  std::uint64_t last_step = 0;
   bool ended = false;
 
   std::int64_t length() const { return std::ssize(tokens); }

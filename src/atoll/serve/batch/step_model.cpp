@@ -4,6 +4,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/parallel/schedule/rank_schedule.h"
+#include "atoll/parallel/schedule/stage_cut.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::serve {
@@ -22,10 +23,54 @@ std::vector<std::int64_t> sizes_up_to(std::int64_t max_rows) {
   return sizes;
 }
 
-std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, const StepRoom& room) {
+// Stands where another process has the layers before: its output are the rows that lie at `rows`.
+class HiddenInput final : public nn::Layer {
+ public:
+  HiddenInput(float* rows, std::int64_t width) : rows_(rows), width_(width) {}
+
+  nn::Footprint plan(Spec x) const override {
+    nn::Footprint footprint;
+    footprint.y = {Dtype::kF32, {x.shape.dim(0), x.shape.dim(1), width_}};
+    return footprint;
+  }
+  void forward(Run& /*run*/, const nn::Pass& pass) override {
+    copy_now(Tensor(rows_, pass.y.spec()), pass.y);
+  }
+  void backward_input(Run& /*run*/, const nn::Pass& /*pass*/) override {}
+
+ private:
+  float* rows_;
+  std::int64_t width_;
+};
+
+std::vector<float> input_of(const nn::ModelConfig& config, const StepLayers& layers,
+                            std::int64_t rows) {
+  if (layers.first == 0) return {};
+  return std::vector<float>(static_cast<std::size_t>(rows * config.hidden_size));
+}
+
+// Stage 0 is the embedding, block i is stage i + 1.
+std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, const StepRoom& room,
+                                 const StepLayers& layers, std::vector<float>& input) {
   ATOLL_CHECK(room.max_positions >= 1 && room.max_positions <= config.max_positions, "{} of {}",
               room.max_positions, config.max_positions);
-  return nn::build_model(config, {.max_positions = room.max_positions});
+  ATOLL_CHECK(
+      layers.first >= 0 && layers.count(config) >= 1 && layers.end_in(config) <= config.num_layers,
+      "layers {} to {} of {}", layers.first, layers.end_in(config), config.num_layers);
+  auto model = nn::build_model(config, {.max_positions = room.max_positions});
+  if (layers.count(config) == config.num_layers) return model;
+  std::vector<std::size_t> bounds = {0};
+  if (layers.first > 0) bounds.push_back(static_cast<std::size_t>(layers.first) + 1);
+  if (!layers.has_head(config)) bounds.push_back(static_cast<std::size_t>(layers.end) + 1);
+  bounds.push_back(model->stages.size());
+  const int parts = static_cast<int>(bounds.size()) - 1;
+  parallel::keep_stages(*model, {parts, 1, bounds}, layers.first > 0 ? 1 : 0);
+  if (layers.first > 0) {
+    model->stages.insert(model->stages.begin(),
+                         std::make_unique<HiddenInput>(input.data(), config.hidden_size));
+    model->stage_names.insert(model->stage_names.begin(), "input");
+  }
+  return model;
 }
 
 std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
@@ -38,14 +83,16 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
 }  // namespace
 
 StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
-                     const StepRoom& room, const KeepStored& keep)
+                     const StepRoom& room, const StepLayers& layers, const KeepStored& keep)
     : device_(only_cpu(std::move(device))),
       stream_(device_->open_stream()),
       room_(room),
-      model_(build(config, room)),
+      layers_(layers),
+      sizes_(sizes_up_to(room.max_rows)),
+      input_(input_of(config, layers, sizes_.back())),
+      model_(build(config, room, layers, input_)),
       store_(open_store(*device_, *model_, weights, keep)),
-      head_(*model_),
-      sizes_(sizes_up_to(room.max_rows)) {
+      head_(*model_) {
   plan_memory();
   tokens_.resize(static_cast<std::size_t>(sizes_.back()));
   positions_.resize(static_cast<std::size_t>(sizes_.back()));
@@ -57,11 +104,11 @@ void StepModel::initialise(std::uint64_t seed) {
 }
 
 std::size_t StepModel::bytes_per_step() const {
-  return bytes_read_per_token(*model_, *store_, /*has_embedding=*/true, /*has_head=*/true);
+  return bytes_read_per_token(*model_, *store_, layers_.first == 0, has_head());
 }
 
-std::size_t StepModel::block_bytes(const nn::ModelConfig& config) {
-  return static_cast<std::size_t>(2 * config.num_layers * kBlockSize * config.heads.kv_width()) *
+std::size_t StepModel::block_bytes(const nn::ModelConfig& config, const StepLayers& layers) {
+  return static_cast<std::size_t>(2 * layers.count(config) * kBlockSize * config.heads.kv_width()) *
          sizeof(float);
 }
 
@@ -71,41 +118,53 @@ void StepModel::plan_memory() {
   const Spec hidden = {Dtype::kF32, {kLogitRows, config.hidden_size}};
   const Spec logits = {Dtype::kF32, {kLogitRows, config.vocab_size}};
   std::size_t head_bytes = 0;
-  for (std::int64_t rows = 1; rows <= kLogitRows; ++rows) {
+  for (std::int64_t rows = 1; has_head() && rows <= kLogitRows; ++rows) {
     head_bytes = std::max(head_bytes, head_.scratch_bytes(rows));
   }
   MemoryPlan plan;
   store_->request(plan, {});
-  const std::size_t num_stages = model_->stages.size();
-  const parallel::Pipeline alone = {1, 1, {0, num_stages - 1}};
+  const std::size_t num_stages = model_->stages.size() - (has_head() ? 1 : 0);
+  const parallel::Pipeline alone = {1, 1, {0, num_stages}};
   for (const std::int64_t rows : sizes_) {
     runners_.emplace_back(*model_, *store_, parallel::Use::kGenerate, 1, rows,
                           parallel::forward_schedule(alone, 0));
     runners_.back().request(plan);
   }
   std::vector<int> caches;
-  for (std::int64_t i = 0; i < 2 * config.num_layers; ++i) {
+  for (std::int64_t i = 0; i < 2 * layers_.count(config); ++i) {
     caches.push_back(plan.request_forever("cache", "kv cache", cached.bytes()));
   }
-  const int gathered_request = plan.request_forever("head input", "activations", hidden.bytes());
-  const int logits_request = plan.request_forever("logits", "activations", logits.bytes());
+  const int gathered_request =
+      plan.request_forever("head input", "activations", has_head() ? hidden.bytes() : 0);
+  const int logits_request =
+      plan.request_forever("logits", "activations", has_head() ? logits.bytes() : 0);
   const int scratch_request = plan.request_forever("head", "scratch", head_bytes);
   plan.place();
 
   arena_ = std::make_unique<Arena>(*device_, plan);
   store_->bind(*arena_);
   for (parallel::Runner& runner : runners_) runner.bind(*arena_);
+  cache_.keys.resize(static_cast<std::size_t>(layers_.first));
+  cache_.values.resize(static_cast<std::size_t>(layers_.first));
   for (std::size_t i = 0; i < caches.size(); i += 2) {
     cache_.keys.push_back(arena_->tensor(caches[i], cached));
     cache_.values.push_back(arena_->tensor(caches[i + 1], cached));
   }
   cache_.block_size = kBlockSize;
+  if (!has_head()) return;
   gathered_ = arena_->tensor(gathered_request, hidden);
   logits_ = arena_->tensor(logits_request, logits);
   head_scratch_ = {arena_->data(scratch_request), head_bytes};
 }
 
-Tensor StepModel::forward(std::span<const Piece> pieces) {
+void StepModel::take_input(std::int64_t rows, std::span<const float> input) {
+  if (layers_.first == 0) return;
+  ATOLL_CHECK_EQ(std::ssize(input), rows * model_->config.hidden_size);
+  std::ranges::copy(input, input_.begin());
+  std::fill(input_.begin() + std::ssize(input), input_.end(), 0.0F);
+}
+
+Tensor StepModel::forward(std::span<const Piece> pieces, std::span<const float> input) {
   std::ranges::fill(tokens_, 0);
   std::ranges::fill(positions_, 0);
   cache_.sequences.clear();
@@ -123,6 +182,7 @@ Tensor StepModel::forward(std::span<const Piece> pieces) {
     cache_.sequences.push_back({row, count, piece.first_position, piece.blocks});
     row += count;
   }
+  take_input(row, input);
   const auto size = std::ranges::lower_bound(sizes_, row);
   const Spec spec = {Dtype::kI32, {1, *size}};
   const Batch batch = {.tokens = Tensor(tokens_.data(), spec),
@@ -153,9 +213,19 @@ void StepModel::give_logits(const Tensor& hidden, std::span<const Row> rows,
   take(given);
 }
 
+std::vector<float> StepModel::pass_on(std::span<const Piece> pieces, std::span<const float> input) {
+  ATOLL_CHECK(!has_head(), "behind the head nothing follows");
+  std::int64_t rows = 0;
+  for (const Piece& piece : pieces) rows += std::ssize(piece.tokens);
+  const HostRead read(forward(pieces, input).rows(0, rows));
+  const std::span<const float> hidden = read.elements<float>();
+  return {hidden.begin(), hidden.end()};
+}
+
 void StepModel::step(std::span<const Piece> pieces, const TakeLogits& take,
-                     const TakeHidden& take_hidden) {
-  const Tensor hidden = forward(pieces);
+                     const TakeHidden& take_hidden, std::span<const float> input) {
+  ATOLL_CHECK(has_head(), "these layers have no head");
+  const Tensor hidden = forward(pieces, input);
   std::vector<Row> rows;
   std::int64_t first = 0;
   for (std::size_t p = 0; p < pieces.size(); ++p) {

@@ -21,12 +21,27 @@ struct StepRoom {
   std::int64_t num_blocks = 0;     ///< of the cache of keys and values
 };
 
+/// The blocks of a model that a process has. One that begins with block 0 has the embedding too;
+/// one that ends with the last block has the last norm and the head.
+struct StepLayers {
+  std::int64_t first = 0;
+  std::int64_t end = -1;  ///< behind the last one; -1: that of the model
+
+  std::int64_t end_in(const nn::ModelConfig& config) const {
+    return end < 0 ? config.num_layers : end;
+  }
+  bool has_head(const nn::ModelConfig& config) const { return end_in(config) == config.num_layers; }
+  std::int64_t count(const nn::ModelConfig& config) const { return end_in(config) - first; }
+};
+
 /// A model that takes rows of several sequences through its layers in one step. The keys and values
 /// of all sequences lie in blocks of one memory, planned beforehand. Which blocks a sequence has is
 /// its caller's business.
 ///
 /// The logits of a row depend on the tokens of its sequence alone, bit for bit (Run::row_stable):
-/// not on the other rows of the step, nor on the steps in which the sequence's tokens came.
+/// not on the other rows of the step, nor on the steps in which the sequence's tokens came. Several
+/// of these may have the layers of one model between them: what pass_on() of one gives is the
+/// `input` of the next, and the last one's logits have the same bits as those of one model.
 class StepModel {
  public:
   /// Positions that a block holds.
@@ -39,19 +54,20 @@ class StepModel {
   /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
   /// a CPU.
   StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
-            const StepRoom& room, const KeepStored& keep = {});
+            const StepRoom& room, const StepLayers& layers = {}, const KeepStored& keep = {});
 
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }
   const StepRoom& room() const { return room_; }
+  bool has_head() const { return layers_.has_head(model_->config); }
   /// Gives the parameters the values that training would begin with.
   void initialise(std::uint64_t seed);
   ThreadPool& threads() { return stream_->threads(); }
 
   /// Bytes of weights that a step reads: all but embeddings that no head shares.
   std::size_t bytes_per_step() const;
-  /// Bytes that such a block takes in all layers.
-  static std::size_t block_bytes(const nn::ModelConfig& config);
+  /// Bytes that a block of the cache takes in these layers.
+  static std::size_t block_bytes(const nn::ModelConfig& config, const StepLayers& layers = {});
 
   /// Whose logits are wanted.
   enum class Wanted : std::uint8_t { kNothing, kLast, kAll };
@@ -77,9 +93,12 @@ class StepModel {
   using TakeHidden = std::function<void(std::size_t piece, std::span<const float> hidden)>;
 
   /// Takes the pieces, of max_rows together at most, and gives the hidden states that are wanted,
-  /// then the logits, some rows at a time.
+  /// then the logits, some rows at a time. Only where has_head(). `input`: of a model without the
+  /// first layers, the hidden states that those gave, (rows, C).
   void step(std::span<const Piece> pieces, const TakeLogits& take,
-            const TakeHidden& take_hidden = {});
+            const TakeHidden& take_hidden = {}, std::span<const float> input = {});
+  /// The same for a model without a head: the hidden states of all rows, (rows, C).
+  std::vector<float> pass_on(std::span<const Piece> pieces, std::span<const float> input = {});
 
  private:
   static constexpr std::int64_t kLogitRows = 16;
@@ -90,16 +109,20 @@ class StepModel {
   };
 
   void plan_memory();
-  Tensor forward(std::span<const Piece> pieces);
+  // The hidden states of so many rows and of those that fill them up.
+  Tensor forward(std::span<const Piece> pieces, std::span<const float> input);
+  void take_input(std::int64_t rows, std::span<const float> input);
   void give_logits(const Tensor& hidden, std::span<const Row> rows, const TakeLogits& take);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   StepRoom room_;
+  StepLayers layers_;
+  std::vector<std::int64_t> sizes_;  // rows of a step that memory is planned for, ascending
+  std::vector<float> input_;         // (rows, C), what the first of these layers reads
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<parallel::ParamStore> store_;
   HeadLogits head_;
-  std::vector<std::int64_t> sizes_;        // rows of a step that memory is planned for, ascending
   std::vector<parallel::Runner> runners_;  // one a size
   std::unique_ptr<Arena> arena_;
   nn::KvCache cache_;
