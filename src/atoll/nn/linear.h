@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "atoll/nn/adapters/low_rank_adapter.h"
 #include "atoll/nn/layer.h"
-#include "atoll/nn/low_rank_adapter.h"
 #include "atoll/ops/activation/activation.h"
 #include "atoll/ops/fp8/layout.h"
 

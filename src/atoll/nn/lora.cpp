@@ -7,9 +7,9 @@
 #include <set>
 
 #include "atoll/base/error.h"
+#include "atoll/nn/adapters/lora_whole.h"
+#include "atoll/nn/adapters/low_rank_embedding.h"
 #include "atoll/nn/linear.h"
-#include "atoll/nn/lora_whole.h"
-#include "atoll/nn/low_rank_embedding.h"
 #include "atoll/nn/models/model_tensors.h"
 
 namespace atl::nn {

@@ -22,9 +22,6 @@ bool is_lora_factor(const Param& param);
 /// files of the base model call it; empty: it has none.
 std::string weight_of_lengths(const FileTensor& file);
 
-/// What PEFT puts before the names of a model's tensors.
-inline constexpr const char* kPeftPrefix = "base_model.model.";
-
 /// The modules of `model` that LoRA can adapt, by their last name, each once: "q_proj", "c_attn".
 std::vector<std::string> lora_modules(Model& model);
 

@@ -13,6 +13,9 @@
 
 namespace atl::nn {
 
+/// What PEFT puts before the names of a model's tensors.
+inline constexpr const char* kPeftPrefix = "base_model.model.";
+
 /// Which biases of the model are trained beside the adapters.
 enum class LoraBias {
   kNone,

@@ -1,10 +1,9 @@
-#include "atoll/nn/lora_whole.h"
+#include "atoll/nn/adapters/lora_whole.h"
 
 #include <algorithm>
 #include <set>
 
 #include "atoll/base/error.h"
-#include "atoll/nn/lora.h"
 #include "atoll/nn/models/model_tensors.h"
 
 namespace atl::nn {

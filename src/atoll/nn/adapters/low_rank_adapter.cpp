@@ -1,4 +1,4 @@
-#include "atoll/nn/low_rank_adapter.h"
+#include "atoll/nn/adapters/low_rank_adapter.h"
 
 #include <algorithm>
 #include <utility>
