@@ -41,12 +41,31 @@ ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int6
     case nn::GgufOrder::kKeyRotary:
       return ckpt::reorder_rows(
           std::move(rows), [head_dim](std::int64_t row) { return ckpt::gguf_row(row, head_dim); });
+    case nn::GgufOrder::kQkvByHead: {
+      const std::int64_t count = rows.shape.front();
+      return ckpt::reorder_rows(std::move(rows), [count, head_dim](std::int64_t row) {
+        return ckpt::gguf_qkv_row(row, count, head_dim);
+      });
+    }
     case nn::GgufOrder::kPlusOne:
       return ckpt::add_to_rows(std::move(rows), -1);
     case nn::GgufOrder::kSame:
       break;
   }
   return rows;
+}
+
+// How many rows a tensor has for each head, where their order depends on heads; 1 where not.
+std::int64_t rows_of_a_head(nn::GgufOrder order, std::int64_t head_dim) {
+  switch (order) {
+    case nn::GgufOrder::kQueryRotary:
+    case nn::GgufOrder::kKeyRotary:
+      return head_dim;
+    case nn::GgufOrder::kQkvByHead:
+      return 3 * head_dim;
+    default:
+      return 1;
+  }
 }
 
 // A stack of experts' matrices as a tensor for each; `hf` has "*" for the number.
@@ -78,9 +97,7 @@ std::vector<ckpt::TensorSource> sources_of(const ckpt::GgufFile& file, Dtype dty
       throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix",
                           file.path().string(), tensor.name, shape_text(tensor.shape));
     }
-    const bool is_rotary =
-        name->order == nn::GgufOrder::kQueryRotary || name->order == nn::GgufOrder::kKeyRotary;
-    if (is_rotary && tensor.shape.front() % shape.head_dim != 0) {
+    if (tensor.shape.front() % rows_of_a_head(name->order, shape.head_dim) != 0) {
       throw damaged_error("{}: tensor \"{}\" has {} rows, not whole heads of {}",
                           file.path().string(), tensor.name, tensor.shape.front(), shape.head_dim);
     }

@@ -40,7 +40,6 @@ std::vector<const nn::Param*> params_of_files(const nn::Model* whole,
 class BaseNames {
  public:
   BaseNames(const ckpt::HfDirectory& base, std::span<const nn::Param* const> params) {
-    const std::string head = std::string(nn::kHeadModule) + ".weight";
     for (const nn::Param* param : params) {
       auto renamed = std::make_unique<nn::Param>(*param);
       bool is_renamed = false;
@@ -49,7 +48,7 @@ class BaseNames {
           file.name.erase(0, std::string_view(nn::kPeftPrefix).size());
           is_renamed = true;
         }
-        if (file.name != head || base.contains(head)) continue;
+        if (!nn::is_head_weight(file.name) || base.contains(file.name)) continue;
         file.name = params_.front()->files.front().name;
         is_renamed = true;
       }
