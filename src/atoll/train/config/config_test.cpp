@@ -264,7 +264,7 @@ TEST(TrainConfig, Gpt2RefusesWhatItDoesNotHave) {
 }
 
 TEST(TrainConfig, PythiaRefusesWhatItDoesNotHave) {
-  const char* pythia = "--model.family=pythia";
+  const char* pythia = "--model.family=gpt_neox";
   EXPECT_EQ(error_of({pythia, "--model.rope_theta=5000"}), "no error");
   EXPECT_THAT(error_of({pythia, "--model.num_key_value_heads=4"}), HasSubstr("as many key-value"));
   EXPECT_THAT(error_of({pythia, "--model.head_dim=64"}), HasSubstr("evenly"));
@@ -290,7 +290,7 @@ TEST(TrainConfig, ZerosOfAnInlineModelAreResolved) {
   EXPECT_EQ(gpt2.activation, "gelu_new");
   EXPECT_EQ(gpt2.eos_token, -1);
 
-  Fixture h({"--model.family=pythia", "--model.hidden_size=256"});
+  Fixture h({"--model.family=gpt_neox", "--model.hidden_size=256"});
   const nn::ModelConfig pythia = inline_model(h.config, 300);
   EXPECT_EQ(pythia.family, "gpt_neox");
   EXPECT_EQ(pythia.rotary_dim, 8) << "a quarter of a head of 32";
