@@ -116,7 +116,8 @@ TEST_P(LoraTest, TheAdapterGoesBackBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(All, LoraTest,
                          ::testing::Values(Case{"query_value", "llama3"},
-                                           Case{"all_linear", "qwen2"}, Case{"conv1d", "gpt2"}),
+                                           Case{"all_linear", "qwen2"}, Case{"conv1d", "gpt2"},
+                                           Case{"by_head", "gpt_neox"}),
                          [](const auto& info) { return info.param.adapter; });
 
 }  // namespace

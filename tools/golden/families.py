@@ -136,17 +136,32 @@ def configs():
                 sliding_attention=dict(rope_type="default", rope_theta=200.0))),
         "starcoder2": t.Starcoder2Config(**SHAPE, num_key_value_heads=2, sliding_window=7,
                                          pad_token_id=None),
+        # Pythia: half of each head rotates here, where a quarter would be one pair.
+        "gpt_neox": t.GPTNeoXConfig(
+            **SHAPE, hidden_act="gelu", tie_word_embeddings=False,
+            rope_parameters=dict(rope_type="default", rope_theta=300.0,
+                                 partial_rotary_factor=0.5)),
+        # One branch after the other, as in models before GPT-J.
+        "gpt_neox_sequential": t.GPTNeoXConfig(
+            **{**SHAPE, "num_hidden_layers": 1}, hidden_act="gelu_fast", tie_word_embeddings=True,
+            use_parallel_residual=False, attention_bias=False,
+            rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=300.0,
+                                 partial_rotary_factor=1.0)),
     }
 
 
 # The form of config.json before transformers 5, which most published models have.
-OLD_FORM = {"llama2", "llama_linear", "mistral", "qwen2"}
+OLD_FORM = {"llama2", "llama_linear", "mistral", "qwen2", "gpt_neox"}
 
 
 def rewrite_in_old_form(path):
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
-    config["rope_theta"] = rope.pop("rope_theta")
+    theta, part = rope.pop("rope_theta"), rope.pop("partial_rotary_factor", None)
+    if config["model_type"] == "gpt_neox":
+        config["rotary_emb_base"], config["rotary_pct"] = theta, part
+    else:
+        config["rope_theta"] = theta
     config["rope_scaling"] = None
     if rope["rope_type"] != "default":
         config["rope_scaling"] = {"type": rope["rope_type"], "factor": rope["factor"]}
@@ -186,7 +201,8 @@ def objective_of(model, tokens, targets, loss):
 def gradients_of(model):
     """By the names of files, which split what transformers holds as one."""
     gradients = {name: value.grad.clone() for name, value in model.named_parameters()}
-    if not hasattr(model.config, "router_aux_loss_coef"):
+    renamed = model.config.model_type == "gpt_neox"  # files call the head embed_out
+    if not renamed and not hasattr(model.config, "router_aux_loss_coef"):
         return gradients
     with tempfile.TemporaryDirectory() as directory:
         model.save_pretrained(directory, state_dict=gradients)
@@ -268,8 +284,9 @@ def write_family(name, config, seed):
     with torch.no_grad():
         expected["greedy"] = greedy_continuation(model, tokens[0, 0])
         expected["packed_logits"] = packed_logits(model, tokens[0, 0])
-    if hasattr(model, "model") and hasattr(model.model.rotary_emb, "inv_freq"):
-        expected["inv_freq"] = model.model.rotary_emb.inv_freq.clone()
+    rotary = getattr(model.base_model, "rotary_emb", None)
+    if hasattr(rotary, "inv_freq"):
+        expected["inv_freq"] = rotary.inv_freq.clone()
     expected["losses"] = losses_of_steps(model, tokens, targets)
     save(directory / "expected.safetensors", expected)
     print(name, "losses", expected["losses"].tolist())
@@ -329,6 +346,7 @@ def write(names):
     write_lora("query_value", "llama3", ["q_proj", "v_proj"], 21)
     write_lora("all_linear", "qwen2", "all-linear", 22)
     write_lora("conv1d", "gpt2", ["c_attn", "c_fc", "c_proj"], 23, transposed=True)
+    write_lora("by_head", "gpt_neox", ["query_key_value", "dense", "dense_4h_to_h"], 24)
 
 
 def check(directory):

@@ -25,7 +25,7 @@ import numpy as np
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "src/atoll/ckpt/testdata"
 TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K",
-         "Q5_K", "Q6_K"]
+         "Q5_K", "Q6_K", "MXFP4"]
 # Where in a block its f16 scales lie: random bytes there would be infinities and NaNs.
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82],
           "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
@@ -38,7 +38,10 @@ def blocks(rng, name, rows, width):
         return gguf.quants.quantize(rng.standard_normal((rows, width)).astype(np.float32), kind)
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (rows * width // elements, size), dtype=np.uint8)
-    for at in SCALES[name]:
+    if name == "MXFP4":
+        data[:, 0] %= 253  # above, 12 times half the power is infinite
+        data[:4, 0] = [0, 1, 2, 252]
+    for at in SCALES.get(name, []):
         scale = rng.standard_normal(len(data)).astype(np.float16)
         data[:, at:at + 2] = scale.view(np.uint8).reshape(-1, 2)
     return data.reshape(rows, -1)
@@ -80,6 +83,10 @@ def write():
     encoded = gguf.quants.quantize(source, gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("encoded", encoded, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     expected += [source, gguf.quants.dequantize(encoded, gguf.GGMLQuantizationType.Q8_0)]
+    mxfp4 = gguf.GGMLQuantizationType.MXFP4
+    encoded = gguf.quants.quantize(source, mxfp4)
+    writer.add_tensor("encoded_mxfp4", encoded, raw_dtype=mxfp4)
+    expected.append(gguf.quants.dequantize(encoded, mxfp4))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

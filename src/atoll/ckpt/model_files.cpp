@@ -6,6 +6,7 @@
 
 #include "atoll/base/check.h"
 #include "atoll/ckpt/safetensors/convert.h"
+#include "atoll/nn/models/model_tensors.h"
 #include "atoll/tensor/host_access.h"
 
 namespace atl::ckpt {
@@ -168,8 +169,11 @@ bool same_values(const HfDirectory& directory, const std::string& a, const std::
 }  // namespace
 
 bool is_buffer(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with("rotary_emb.inv_freq");
+  for (const std::string_view end : {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                     ".attention.masked_bias", "rotary_emb.inv_freq"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
 }
 
 std::vector<TensorSource> file_sources(std::span<const ParamTensor> params, std::string_view prefix,
@@ -245,14 +249,14 @@ std::string DirectoryParams::name_of(const nn::FileTensor& part) const {
 void DirectoryParams::refuse_others(const std::string& embedding) const {
   for (const std::string& name : directory_.tensor_names()) {
     if (used_.contains(name) || is_buffer(name)) continue;
-    if (name == "lm_head.weight") {
+    if (nn::is_head_weight(name)) {
       const std::string found =
           used_.contains(embedding) ? embedding : without_first_part(embedding);
       if (same_values(directory_, name, found)) continue;
       throw user_error(
-          "{}: config.json ties the head to the embedding, but lm_head.weight differs from {}; set "
+          "{}: config.json ties the head to the embedding, but {} differs from {}; set "
           "\"tie_word_embeddings\": false",
-          directory_.path().string(), found);
+          directory_.path().string(), name, found);
     }
     throw user_error(
         "{}: no parameter of this model is called {}; config.json and the weights do "

@@ -244,6 +244,15 @@ TEST_F(ModelFiles, BuffersAndARepeatedTiedHeadPass) {
   write(base);  // h.0.attn.bias, wte.weight and the head
   EXPECT_EQ(read(gpt2()), Held(gpt2()).memory());
 
+  nn::ModelConfig neox = gpt2();
+  neox.family = "gpt_neox";
+  auto of_neox = written(neox);
+  of_neox["gpt_neox.layers.0.attention.bias"] = {std::vector<float>(36), {1, 1, 6, 6}};
+  of_neox["gpt_neox.layers.0.attention.masked_bias"] = {{-1e4F}, {}};
+  of_neox["embed_out.weight"] = of_neox.at("gpt_neox.embed_in.weight");
+  write(of_neox);
+  EXPECT_EQ(read(neox), Held(neox).memory());
+
   auto of_llama = written(llama());
   of_llama["model.layers.0.self_attn.rotary_emb.inv_freq"] = {{1, 2}, {2}};
   write(of_llama);

@@ -45,6 +45,12 @@ ckpt::FloatRows to_gguf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::in
     case nn::GgufOrder::kKeyRotary:
       return ckpt::reorder_rows(
           std::move(rows), [head_dim](std::int64_t row) { return ckpt::hf_row(row, head_dim); });
+    case nn::GgufOrder::kQkvByHead: {
+      const std::int64_t count = rows.shape.front();
+      return ckpt::reorder_rows(std::move(rows), [count, head_dim](std::int64_t row) {
+        return ckpt::hf_qkv_row(row, count, head_dim);
+      });
+    }
     case nn::GgufOrder::kPlusOne:
       return ckpt::add_to_rows(std::move(rows), 1);
     case nn::GgufOrder::kSame:

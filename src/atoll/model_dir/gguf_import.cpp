@@ -36,14 +36,32 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("({})", fmt::join(shape, ", "));
 }
 
+// Which row of a tensor of the file each of its rows in a directory is, where their order depends
+// on heads; empty where it is the same.
+std::function<std::int64_t(std::int64_t row)> rows_in_file(nn::GgufOrder order, std::int64_t count,
+                                                           std::int64_t head_dim) {
+  switch (order) {
+    case nn::GgufOrder::kQueryRotary:
+    case nn::GgufOrder::kKeyRotary:
+      return [head_dim](std::int64_t row) { return ckpt::gguf_row(row, head_dim); };
+    case nn::GgufOrder::kQkvByHead:
+      return
+          [count, head_dim](std::int64_t row) { return ckpt::gguf_qkv_row(row, count, head_dim); };
+    default:
+      return {};
+  }
+}
+
 ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int64_t head_dim) {
   switch (order) {
     case nn::GgufOrder::kTransposed:
       return ckpt::transpose_rows(std::move(rows));
     case nn::GgufOrder::kQueryRotary:
     case nn::GgufOrder::kKeyRotary:
-      return ckpt::reorder_rows(
-          std::move(rows), [head_dim](std::int64_t row) { return ckpt::gguf_row(row, head_dim); });
+    case nn::GgufOrder::kQkvByHead: {
+      auto from = rows_in_file(order, rows.shape.front(), head_dim);
+      return ckpt::reorder_rows(std::move(rows), std::move(from));
+    }
     case nn::GgufOrder::kPlusOne:
       return ckpt::add_to_rows(std::move(rows), -1);
     case nn::GgufOrder::kSame:
@@ -91,6 +109,19 @@ ckpt::TensorSource to_source(const Blocks& blocks) {
           }};
 }
 
+// How many rows a tensor has for each head, where their order depends on heads; 1 where not.
+std::int64_t rows_of_a_head(nn::GgufOrder order, std::int64_t head_dim) {
+  switch (order) {
+    case nn::GgufOrder::kQueryRotary:
+    case nn::GgufOrder::kKeyRotary:
+      return head_dim;
+    case nn::GgufOrder::kQkvByHead:
+      return 3 * head_dim;
+    default:
+      return 1;
+  }
+}
+
 // A stack of experts' matrices as a tensor for each; `hf` has "*" for the number.
 void add_experts(const ckpt::GgufFile& file, const ckpt::GgufTensor& tensor, const std::string& hf,
                  std::optional<Dtype> dtype, Imported& imported) {
@@ -126,9 +157,7 @@ Imported sources_of(const ckpt::GgufFile& file, std::optional<Dtype> dtype) {
       throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix",
                           file.path().string(), tensor.name, shape_text(tensor.shape));
     }
-    const bool is_rotary =
-        name->order == nn::GgufOrder::kQueryRotary || name->order == nn::GgufOrder::kKeyRotary;
-    if (is_rotary && tensor.shape.front() % shape.head_dim != 0) {
+    if (tensor.shape.front() % rows_of_a_head(name->order, shape.head_dim) != 0) {
       throw damaged_error("{}: tensor \"{}\" has {} rows, not whole heads of {}",
                           file.path().string(), tensor.name, tensor.shape.front(), shape.head_dim);
     }
@@ -140,11 +169,7 @@ Imported sources_of(const ckpt::GgufFile& file, std::optional<Dtype> dtype) {
     rows.name = name->hf;
     if (tensor.shape.size() == 2 && name->order != nn::GgufOrder::kPlusOne) {
       Blocks blocks = {.name = name->hf, .bytes = file.bytes(tensor)};
-      if (is_rotary) {
-        blocks.from = [head_dim = shape.head_dim](std::int64_t row) {
-          return ckpt::gguf_row(row, head_dim);
-        };
-      }
+      blocks.from = rows_in_file(name->order, tensor.shape.front(), shape.head_dim);
       add_blocks(tensor, std::move(blocks), imported);
     }
     imported.floats.push_back(ckpt::to_source(std::move(rows), float_dtype(tensor, dtype)));

@@ -156,7 +156,16 @@ const char* const kOthers[] = {
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
         "intermediate_size": 64, "moe_intermediate_size": 32, "max_position_embeddings": 64,
         "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true,
-        "tie_word_embeddings": true})"};
+        "tie_word_embeddings": true})",
+    R"({"model_type": "gpt_neox", "vocab_size": 12, "hidden_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64,
+        "hidden_act": "gelu", "layer_norm_eps": 1e-05, "rotary_emb_base": 5000.0,
+        "rotary_pct": 0.25, "use_parallel_residual": true, "attention_bias": true,
+        "tie_word_embeddings": false})",
+    R"({"model_type": "gpt_neox", "vocab_size": 12, "hidden_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 96, "max_position_embeddings": 64,
+        "hidden_act": "gelu_fast", "rotary_pct": 1.0, "use_parallel_residual": false,
+        "tie_word_embeddings": false})"};
 
 TEST_F(GgufModelTest, WhatIsExportedComesBack) {
   std::vector<const char*> configs = {kLlama, kGpt2};
@@ -318,6 +327,7 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
       {kOthers[8], "use_bias", false},
       {kOthers[10], "norm_topk_prob", false},
       {kOthers[10], "mlp_only_layers", {0}},
+      {kOthers[11], "attention_bias", false},
   };
   for (const auto& [config, field, value] : refusals) {
     write_model(config);
@@ -508,7 +518,7 @@ TEST(GgufTokenizer, ListsThatLieAreRefused) {
 }
 
 TEST(GgufPreTokenizers, EveryNameGoesBothWays) {
-  for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "default"}) {
+  for (const char* name : {"gpt-2", "olmo", "smollm", "llama-bpe", "qwen2", "tekken", "default"}) {
     const auto found = ckpt::find_gguf_pre_tokenizer(name);
     ASSERT_TRUE(found) << name;
     EXPECT_EQ(
@@ -574,6 +584,24 @@ TEST(GgufRows, RotaryRowsArePairsInGguf) {
             (std::vector<std::int64_t>{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15}));
   for (std::int64_t row = 0; row < 96; ++row)
     EXPECT_EQ(ckpt::hf_row(ckpt::gguf_row(row, 24), 24), row);
+}
+
+TEST(GgufRows, QueriesKeysAndValuesAreEachTogetherInGguf) {
+  std::vector<std::int64_t> rows;  // two heads of two elements: q q k k v v, twice
+  for (std::int64_t row = 0; row < 12; ++row) rows.push_back(ckpt::gguf_qkv_row(row, 12, 2));
+  EXPECT_EQ(rows, (std::vector<std::int64_t>{0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}));
+  for (std::int64_t row = 0; row < 90; ++row)
+    EXPECT_EQ(ckpt::hf_qkv_row(ckpt::gguf_qkv_row(row, 90, 6), 90, 6), row);
+}
+
+// llama.cpp takes this setting only as a bool.
+TEST_F(GgufModelTest, WhetherBranchesAreParallelIsABool) {
+  write_model(kOthers[12]);
+  ASSERT_EQ(refusal(), "exported");
+  const ckpt::GgufFile file(directory_ / "m.gguf");
+  EXPECT_FALSE(file.boolean("gptneox.use_parallel_residual", true));
+  EXPECT_EQ(file.integer("gptneox.rope.dimension_count"), 32);
+  EXPECT_TRUE(file.find("blk.0.attn_qkv.bias"));
 }
 
 TEST(GgufRope, LlamaThreesScalingIsFoundAgain) {

@@ -44,7 +44,6 @@ constexpr std::string_view kWrapper = ".base_layer";
 class BaseNames {
  public:
   BaseNames(const ckpt::HfDirectory& base, std::span<const nn::Param* const> params) {
-    const std::string head = std::string(nn::kHeadModule) + ".weight";
     for (const nn::Param* param : params) {
       auto renamed = std::make_unique<nn::Param>(*param);
       bool is_renamed = false;
@@ -55,7 +54,7 @@ class BaseNames {
           if (wrapper != std::string::npos) file.name.erase(wrapper, kWrapper.size());
           is_renamed = true;
         }
-        if (file.name != head || base.contains(head)) continue;
+        if (!nn::is_head_weight(file.name) || base.contains(file.name)) continue;
         file.name = params_.front()->files.front().name;
         is_renamed = true;
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/nn/kv_cache.h"
+#include "atoll/ops/copy_blocks/copy_blocks.h"
 #include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/ops/norm/norm.h"
 
@@ -19,6 +20,32 @@ Tensor row_positions(const Pass& pass) {
   return pass.batch == nullptr ? Tensor() : pass.batch->positions;
 }
 
+constexpr std::int64_t kQueryKeyValue = 3;
+
+// Where the queries, keys or values (`which` 0, 1, 2) of a row stand, head by head or together.
+ops::BlockPlaces places_by_head(const ops::HeadLayout& heads, std::int64_t which) {
+  return {which * heads.head_dim, heads.qkv_width(), kQueryKeyValue * heads.head_dim};
+}
+ops::BlockPlaces places_together(const ops::HeadLayout& heads, std::int64_t which) {
+  return {which * heads.query_width(), heads.qkv_width(), heads.head_dim};
+}
+
+// `by_head`: (rows, heads, 3, head_dim).  `together`: (rows, 3, heads, head_dim).
+void put_together(Run& run, const ops::HeadLayout& heads, const Tensor& by_head,
+                  const Tensor& together) {
+  for (std::int64_t which = 0; which < kQueryKeyValue; ++which) {
+    ops::copy_blocks(run, {by_head.shape().num_rows(), heads.num_heads}, heads.head_dim, by_head,
+                     places_by_head(heads, which), together, places_together(heads, which));
+  }
+}
+void take_apart(Run& run, const ops::HeadLayout& heads, const Tensor& together,
+                const Tensor& by_head) {
+  for (std::int64_t which = 0; which < kQueryKeyValue; ++which) {
+    ops::copy_blocks(run, {by_head.shape().num_rows(), heads.num_heads}, heads.head_dim, together,
+                     places_together(heads, which), by_head, places_by_head(heads, which));
+  }
+}
+
 }  // namespace
 
 SelfAttention::SelfAttention(Options options, Linear qkv, Linear out, Param q_norm, Param k_norm,
@@ -27,7 +54,11 @@ SelfAttention::SelfAttention(Options options, Linear qkv, Linear out, Param q_no
       qkv_(std::move(qkv)),
       out_(std::move(out)),
       norm_(options_.heads, options_.qk_norm, std::move(q_norm), std::move(k_norm)),
-      core_(core ? std::move(core) : std::make_unique<WholeAttention>()) {}
+      core_(core ? std::move(core) : std::make_unique<WholeAttention>()) {
+  const ops::HeadLayout& heads = options_.heads;
+  ATOLL_CHECK(!options_.qkv_by_head || (heads.num_heads == heads.num_kv_heads && !norm_.exists()),
+              "{} heads, {} key-value heads", heads.num_heads, heads.num_kv_heads);
+}
 
 Footprint SelfAttention::plan(Spec x) const {
   ATOLL_CHECK(x.shape.rank() == 3, "{}", x.to_string());
@@ -49,6 +80,7 @@ Footprint SelfAttention::plan(Spec x) const {
   footprint.kept.insert(footprint.kept.end(), core.kept.begin(), core.kept.end());
   // In B, the gradient of the attended values lies in front of the rest.
   footprint.scratch_bytes = align_up(attended.bytes()) + scratch;
+  if (options_.qkv_by_head) footprint.scratch_bytes += align_up(qkv.y.bytes());
   return footprint;
 }
 
@@ -58,12 +90,33 @@ void SelfAttention::rotate(Run& run, Tensor positions, bool inverse, Tensor qkv)
             options_.rotary_pairs);
 }
 
-void SelfAttention::forward(Run& run, const Pass& pass) {
-  const Tensor qkv = pass.kept[kQkv];
-  const Tensor attended = pass.kept[kOut];
+// Queries, keys and values as attention reads them, not yet rotated.
+void SelfAttention::project(Run& run, const Pass& pass, const Tensor& qkv) {
+  if (options_.qkv_by_head) {
+    Run inner = run;
+    const Tensor by_head = inner.take_scratch(qkv.spec());
+    qkv_.forward(inner, {.x = pass.x, .y = by_head});
+    put_together(inner, options_.heads, by_head, qkv);
+    return;
+  }
   const Tensor projected = norm_.exists() ? pass.kept[kOfNorm] : qkv;
   qkv_.forward(run, {.x = pass.x, .y = projected});
   if (norm_.exists()) norm_.forward(run, pass.kept.subspan(kOfNorm), qkv);
+}
+
+// From the gradient of what attention reads, not rotated any more, to dx and what W is owed.
+void SelfAttention::backward_project(Run& run, const Pass& pass, const Tensor& dqkv) {
+  if (options_.qkv_by_head) take_apart(run, options_.heads, dqkv, pass.owed[kDqkv]);
+  if (norm_.exists()) {
+    norm_.backward_input(run, pass.kept.subspan(kOfNorm), dqkv, pass.owed.subspan(kOfNormOwed));
+  }
+  qkv_.backward_input(run, {.dx = pass.dx, .dy = pass.owed[kDqkv]});
+}
+
+void SelfAttention::forward(Run& run, const Pass& pass) {
+  const Tensor qkv = pass.kept[kQkv];
+  const Tensor attended = pass.kept[kOut];
+  project(run, pass, qkv);
   const Tensor positions = row_positions(pass);
   rotate(run, positions, /*inverse=*/false, qkv);
   if (pass.cache != nullptr) {
@@ -90,17 +143,15 @@ void SelfAttention::attend_to_cache(Run& run, const Tensor& positions, const KvC
 
 void SelfAttention::backward_input(Run& run, const Pass& pass) {
   const Tensor attended = pass.kept[kOut];
-  const Tensor dqkv = pass.owed[kDqkv];
   Run inner = run;
   const Tensor dattended = inner.take_scratch(attended.spec());
+  const Tensor dqkv =
+      options_.qkv_by_head ? inner.take_scratch(pass.owed[kDqkv].spec()) : pass.owed[kDqkv];
   out_.backward_input(inner, {.dx = dattended, .dy = pass.dy});
   core_->backward(inner, setup(), pass.batch, pass.kept[kQkv], attended, kept_by_core(pass),
                   dattended, dqkv);
   rotate(inner, row_positions(pass), /*inverse=*/true, dqkv);
-  if (norm_.exists()) {
-    norm_.backward_input(inner, pass.kept.subspan(kOfNorm), dqkv, pass.owed.subspan(kOfNormOwed));
-  }
-  qkv_.backward_input(inner, {.dx = pass.dx, .dy = dqkv});
+  backward_project(inner, pass, dqkv);
 }
 
 void SelfAttention::backward_weight(Run& run, const Pass& pass) {

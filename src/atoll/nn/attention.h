@@ -19,6 +19,10 @@ class SelfAttention final : public Layer {
     double softcap = 0;                    ///< see ops::AttentionScores; 0: none
     const Constant* rope_table = nullptr;  ///< (P, R), see ops::rope; null: no rotation
     ops::RotaryPairs rotary_pairs = ops::RotaryPairs::kHalves;
+    /// Wqkv has the rows of each head's query, key and value one after the other, as GPT-NeoX's, in
+    /// place of all queries, all keys and all values. Every head then has a key-value head of its
+    /// own, and no norm of queries and keys.
+    bool qkv_by_head = false;
     int index = 0;                 ///< which pair of KvCache tensors is this layer's
     std::int64_t window = 0;       ///< see ops::AttentionMask; 0: none
     ops::RmsScale qk_norm = 1e-6;  ///< see ops::qk_norm_forward
@@ -42,6 +46,8 @@ class SelfAttention final : public Layer {
     return pass.kept.subspan(2 + norm_.num_kept());
   }
   void rotate(Run& run, Tensor positions, bool inverse, Tensor qkv) const;
+  void project(Run& run, const Pass& pass, const Tensor& qkv);
+  void backward_project(Run& run, const Pass& pass, const Tensor& dqkv);
   void attend_to_cache(Run& run, const Tensor& positions, const KvCache& cache, const Tensor& qkv,
                        const Tensor& attended) const;
 

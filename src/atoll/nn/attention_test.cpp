@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+#include <vector>
+
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/models/rope.h"
 #include "atoll/nn/testing.h"
@@ -21,6 +24,8 @@ const Spec kX = {kDouble, {2, kLength, 8}};
 constexpr double kTolerance = 1e-7;
 
 struct Variant {
+  ops::HeadLayout heads = kHeads;
+  bool qkv_by_head = false;
   bool bias = false;
   bool qk_norm = false;
   std::int64_t rotated = 0;  ///< elements of each head
@@ -33,7 +38,7 @@ struct Variant {
 struct Attention {
   explicit Attention(const Variant& variant)
       : table(make_rope_table(kDouble, kLength,
-                              variant.rotated > 0 ? variant.rotated : kHeads.head_dim, 50.0,
+                              variant.rotated > 0 ? variant.rotated : variant.heads.head_dim, 50.0,
                               {.kind = RopeScaling::Kind::kLinear, .factor = 2})),
         table_memory(table->spec.shape) {
     table->value = table_memory.view();
@@ -44,16 +49,17 @@ struct Attention {
                  : Param{};
     };
     layer = std::make_unique<SelfAttention>(
-        SelfAttention::Options{.heads = kHeads,
+        SelfAttention::Options{.heads = variant.heads,
                                .scale = 0.7,
                                .softcap = variant.softcap,
                                .rope_table = variant.rotated > 0 ? table.get() : nullptr,
                                .rotary_pairs = variant.pairs,
+                               .qkv_by_head = variant.qkv_by_head,
                                .window = variant.window,
                                .qk_norm = 1e-3},
-        make_linear(kDouble, {{"qkv", kHeads.qkv_width()}}, 8, 0.1, variant.bias),
-        make_linear(kDouble, {{"out", 8}}, kHeads.query_width(), 0.1, variant.bias), norm("q_norm"),
-        norm("k_norm"));
+        make_linear(kDouble, {{"qkv", variant.heads.qkv_width()}}, 8, 0.1, variant.bias),
+        make_linear(kDouble, {{"out", 8}}, variant.heads.query_width(), 0.1, variant.bias),
+        norm("q_norm"), norm("k_norm"));
   }
 
   std::unique_ptr<Constant> table;
@@ -106,6 +112,61 @@ TEST(SelfAttention, GradientsMatchFiniteDifferencesOverPackedDocuments) {
   auto positions = documents();
   expect_gradients({.rotated = 4}, positions);
   expect_gradients({.bias = true, .qk_norm = true, .rotated = 4, .window = 2}, positions);
+}
+
+constexpr ops::HeadLayout kEvenHeads = {.num_heads = 3, .num_kv_heads = 3, .head_dim = 4};
+
+TEST(SelfAttention, GradientsMatchFiniteDifferencesHeadByHead) {
+  auto positions = documents();
+  expect_gradients({.heads = kEvenHeads, .qkv_by_head = true, .bias = true, .rotated = 2});
+  expect_gradients({.heads = kEvenHeads, .qkv_by_head = true, .window = 3}, positions);
+}
+
+// Where a row of the weight with all queries, all keys and all values stands head by head.
+std::int64_t row_by_head(std::int64_t row) {
+  const std::int64_t which = row / kEvenHeads.query_width();
+  const std::int64_t head = row % kEvenHeads.query_width() / kEvenHeads.head_dim;
+  return (3 * head + which) * kEvenHeads.head_dim + row % kEvenHeads.head_dim;
+}
+
+// The rows of `by_head`, a weight or a bias, in the other order.
+std::vector<double> together(const Tensor& by_head) {
+  const std::int64_t rows = kEvenHeads.qkv_width();
+  const std::int64_t columns = by_head.num_elements() / rows;
+  std::vector<double> result;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const double* from = by_head.data<double>() + row_by_head(row) * columns;
+    result.insert(result.end(), from, from + columns);
+  }
+  return result;
+}
+
+TEST(SelfAttention, HeadByHeadIsTheSameFunctionOfReorderedRows) {
+  const Attention by_head({.heads = kEvenHeads, .qkv_by_head = true, .bias = true, .rotated = 4});
+  const Attention plain({.heads = kEvenHeads, .bias = true, .rotated = 4});
+  LayerBench a(*by_head.layer, kX);
+  LayerBench b(*plain.layer, kX);
+  for (const std::size_t i : {0, 1}) {  // qkv's weight and bias
+    const std::vector<double> rows = together(a.params[i]->value);
+    std::copy(rows.begin(), rows.end(), b.params[i]->value.data<double>());
+  }
+  const auto expect_same = [](std::span<const double> actual, std::span<const double> expected) {
+    ASSERT_EQ(actual.size(), expected.size());
+    // The same few dozen products, perhaps in another order of sums.
+    for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-13);
+  };
+  const auto all = [](const Tensor& tensor) {
+    return std::span(tensor.data<double>(), static_cast<std::size_t>(tensor.num_elements()));
+  };
+  by_head.layer->forward(a.run, a.pass());
+  plain.layer->forward(b.run, b.pass());
+  expect_same(all(a.y), all(b.y));
+  a.backward();
+  b.backward();
+  expect_same(all(a.dx), all(b.dx));
+  for (const std::size_t i : {0, 1}) {
+    expect_same(together(a.params[i]->grad), all(b.params[i]->grad));
+  }
 }
 
 TEST(SelfAttention, ADocumentIsComputedAsIfAlone) {

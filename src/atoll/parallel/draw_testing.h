@@ -31,7 +31,7 @@ inline nn::ModelConfig small_model(const std::string& family, std::int64_t heads
   config.tie_embeddings = true;
   config.qkv_bias = family == "qwen2";
   config.qk_norm = family == "qwen3";
-  config.attention_bias = config.mlp_bias = family == "gpt2";
+  config.attention_bias = config.mlp_bias = family == "gpt2" || family == "gpt_neox";
   if (family == "gpt2") config.activation = "gelu_new";
   if (family == "mixtral" || family == "qwen3_moe") {
     config.qk_norm = family == "qwen3_moe";

@@ -89,10 +89,11 @@ TEST(Hybrid, RanksShareSequences) {
 }
 
 // What these have beside Llama's form: norms behind branches, fused matrices, scales, layers
-// without rotation, windows with a rotation of their own, caps of scores and logits, layer norms.
+// without rotation, windows with a rotation of their own, caps of scores and logits, layer norms,
+// parallel branches.
 TEST(Hybrid, FamiliesOfOtherFormsGiveWhatOneRankGives) {
   for (const char* family :
-       {"smollm3", "phi3", "granite", "glm4", "gemma3_text", "gemma2", "starcoder2"}) {
+       {"smollm3", "phi3", "granite", "glm4", "gemma3_text", "gemma2", "starcoder2", "gpt_neox"}) {
     nn::ModelConfig model = small_model(family, 4, 2);
     model.embedding_scale = 3;
     model.residual_scale = 0.5;

@@ -29,7 +29,7 @@ void expect_adapted(const Outcome& actual, const Outcome& expected) {
 }
 
 TEST(LoraLayouts, EveryFamilyHasTheGradientsOfOneRank) {
-  for (const char* family : {"llama", "qwen2", "gpt2"}) {
+  for (const char* family : {"llama", "qwen2", "gpt2", "gpt_neox"}) {
     const Task task = task_of(family, 4, 4);
     const Outcome expected = train(task, {});
     for (const int tensor : {2, 4}) {

@@ -132,6 +132,23 @@ TEST(Mup, OfTheBaseWidthIsTheStandardParametrisationToTheBit) {
   }
 }
 
+TEST(Mup, RefusesWiderHeadsWhoseQueriesAreAmongKeysAndValues) {
+  nn::ModelConfig model = options_of("llama", false).model;
+  model.family = "gpt_neox";
+  model.heads.num_kv_heads = model.heads.num_heads;
+  nn::BuildOptions build = {.mup_base_width = model.hidden_size,
+                            .mup_base_head_dim = model.heads.head_dim};
+  EXPECT_NO_THROW(nn::build_model(model, build));
+  build.mup_base_head_dim /= 2;
+  try {
+    nn::build_model(model, build);
+    ADD_FAILURE() << "built";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUser);
+    EXPECT_THAT(error.what(), HasSubstr("side by side"));
+  }
+}
+
 TEST(Mup, RefusesAModelWithExperts) {
   StateOptions options = options_of("llama", true);
   options.model.family = "mixtral";

@@ -43,7 +43,7 @@ constexpr const char* kPassedOver[] = {"pooling_type", "tensor_data_layout",
                                        "classifier.output_labels"};
 
 // A setting that says that something is not there.
-bool is_off(const std::variant<std::int64_t, double, std::string>& value) {
+bool is_off(const nn::GgufSettings::mapped_type& value) {
   const auto* number = std::get_if<std::int64_t>(&value);
   const auto* text = std::get_if<std::string>(&value);
   return (number != nullptr && *number == 0) || (text != nullptr && text->empty());
@@ -114,8 +114,7 @@ class Settings {
   const GgufFile& file() const { return file_; }
 
  private:
-  std::variant<std::int64_t, double, std::string> scalar(const std::string& rest,
-                                                         const GgufValue& value) const {
+  nn::GgufSettings::mapped_type scalar(const std::string& rest, const GgufValue& value) const {
     if (value.is_array) refuse(rest, "a list, which atoll does not know and may change results");
     switch (value.kind) {
       case GgufKind::kString:

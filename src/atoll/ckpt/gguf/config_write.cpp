@@ -109,11 +109,12 @@ void limit_context(const nn::ModelConfig& config, GgufModel& model) {
   model.context_length = config.sliding_window;
 }
 
-GgufField as_field(const std::variant<std::int64_t, double, std::string>& value) {
+GgufField as_field(const nn::GgufSettings::mapped_type& value) {
   if (const auto* number = std::get_if<std::int64_t>(&value)) {
     return static_cast<std::uint32_t>(*number);
   }
   if (const auto* number = std::get_if<double>(&value)) return static_cast<float>(*number);
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
   return std::get<std::string>(value);
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <limits>
 
 #include "atoll/base/check.h"
 #include "atoll/base/error.h"
@@ -44,10 +46,38 @@ void encode_q8_0(std::span<const float> x, Byte* out, std::string_view tensor) {
   }
 }
 
+// The code whose number times `scale` is nearest; of two, the first.
+Byte nearest_code(float x, float scale) {
+  Byte best = 0;
+  float least = std::abs(static_cast<float>(kMxfp4Numbers[0]) * scale - x);
+  for (Byte code = 1; code < std::size(kMxfp4Numbers); ++code) {
+    const float off = std::abs(static_cast<float>(kMxfp4Numbers[code]) * scale - x);
+    if (off >= least) continue;
+    least = off;
+    best = code;
+  }
+  return best;
+}
+
+void encode_mxfp4(std::span<const float> x, Byte* out, std::string_view tensor) {
+  const float largest =
+      checked_largest(x, std::numeric_limits<float>::infinity(), GgmlType::kMxfp4, tensor);
+  // So that the largest is 4 to 8 of the format's 6; 127 is the power's bias.
+  const float exponent = largest > 0 ? std::floor(std::log2(largest)) - 2 + 127 : 0;
+  out[0] = static_cast<Byte>(std::max(exponent, 0.0F));
+  const float scale = mxfp4_scale(out[0]);
+  const std::size_t half = x.size() / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    out[1 + i] =
+        static_cast<Byte>(nearest_code(x[i], scale) | nearest_code(x[i + half], scale) << 4);
+  }
+}
+
 }  // namespace
 
 bool can_encode(GgmlType type) {
-  return plain_dtype(type).has_value() || type == GgmlType::kQ8_0 || is_k_type(type);
+  return plain_dtype(type).has_value() || type == GgmlType::kQ8_0 || type == GgmlType::kMxfp4 ||
+         is_k_type(type);
 }
 
 void encode(GgmlType type, std::span<const float> row, std::span<std::byte> out,
@@ -67,6 +97,10 @@ void encode(GgmlType type, std::span<const float> row, std::span<std::byte> out,
     const std::span<const float> x = row.subspan(i, step);
     if (type == GgmlType::kQ8_0) {
       encode_q8_0(x, block, tensor);
+      continue;
+    }
+    if (type == GgmlType::kMxfp4) {
+      encode_mxfp4(x, block, tensor);
       continue;
     }
     // A minimum is at most the largest magnitude, and half a step of 2 / 15 of that; 63 units hold

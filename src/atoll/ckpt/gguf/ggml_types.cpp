@@ -24,7 +24,7 @@ constexpr TypeRow kTypes[] = {
     {GgmlType::kQ5_1, {"Q5_1", 32, 24}},   {GgmlType::kQ8_0, {"Q8_0", 32, 34}},
     {GgmlType::kQ2_K, {"Q2_K", 256, 84}},  {GgmlType::kQ3_K, {"Q3_K", 256, 110}},
     {GgmlType::kQ4_K, {"Q4_K", 256, 144}}, {GgmlType::kQ5_K, {"Q5_K", 256, 176}},
-    {GgmlType::kQ6_K, {"Q6_K", 256, 210}},
+    {GgmlType::kQ6_K, {"Q6_K", 256, 210}}, {GgmlType::kMxfp4, {"MXFP4", 32, 17}},
 };
 
 float half_at(const Byte* p) {
@@ -81,6 +81,16 @@ void q5_1(const Byte* b, float* y) {
 void q8_0(const Byte* b, float* y) {
   const float d = half_at(b);
   for (int j = 0; j < 32; ++j) y[j] = static_cast<float>(static_cast<std::int8_t>(b[2 + j])) * d;
+}
+
+// The OCP's MXFP4: 4-bit floats and a power of two. Numbers here are twice theirs, and the power
+// half of theirs, so that the former are integers.
+void mxfp4(const Byte* b, float* y) {
+  const float d = mxfp4_scale(b[0]);
+  for (int j = 0; j < 16; ++j) {
+    y[j] = static_cast<float>(kMxfp4Numbers[b[1 + j] & 15]) * d;
+    y[j + 16] = static_cast<float>(kMxfp4Numbers[b[1 + j] >> 4]) * d;
+  }
 }
 
 // Superblocks of 256: sub-blocks with small integer scales, and one f16 scale for those.
@@ -180,6 +190,8 @@ BlockReader block_reader(GgmlType type) {
       return q5_1;
     case GgmlType::kQ8_0:
       return q8_0;
+    case GgmlType::kMxfp4:
+      return mxfp4;
     case GgmlType::kQ2_K:
       return q2_k;
     case GgmlType::kQ3_K:
@@ -196,6 +208,10 @@ BlockReader block_reader(GgmlType type) {
 }
 
 }  // namespace
+
+float mxfp4_scale(std::uint8_t exponent) {
+  return std::ldexp(1.0F, exponent - 128);  // subnormal below 2, and exact
+}
 
 std::optional<GgmlType> ggml_type(std::uint32_t number) {
   for (const TypeRow& row : kTypes) {

@@ -28,6 +28,7 @@ enum class GgmlType : std::uint32_t {
   kQ5_K = 13,
   kQ6_K = 14,
   kBf16 = 30,
+  kMxfp4 = 39,
 };
 
 /// How a type lies in memory.
@@ -45,6 +46,13 @@ std::optional<Dtype> plain_dtype(GgmlType type);
 GgmlLayout ggml_layout(GgmlType type);
 /// Bytes of a row of `width` elements, a multiple of the block.
 std::size_t ggml_row_bytes(GgmlType type, std::int64_t width);
+
+/// What the 16 codes of MXFP4 stand for, doubled; the ninth is a zero, too, and positive as in
+/// ggml.
+inline constexpr std::int8_t kMxfp4Numbers[] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                0, -1, -2, -3, -4, -6, -8, -12};
+/// Half of the power of two that a block's first byte is: 2^(exponent - 128).
+float mxfp4_scale(std::uint8_t exponent);
 
 /// Reads a row of whole blocks, at any alignment, bit for bit as ggml's dequantize_row_* do: every
 /// product is exact in f32, and the one sum rounds once. Throws Error(kInternal) when the sizes do

@@ -36,7 +36,7 @@ TEST(GgufQuants, EveryTypeIsReadBitForBitAsTheGgufPackageReadsIt) {
   const GgufFile file(testing::testdata() / "quants.gguf");
   const std::string expected = read_file(testing::testdata() / "quants.f32");
   std::size_t at = 0;
-  ASSERT_EQ(file.tensors().size(), 15U);
+  ASSERT_EQ(file.tensors().size(), 17U);
   for (const GgufTensor& tensor : file.tensors()) {
     const std::vector<float> values = values_of(file, tensor);
     const std::size_t bytes = values.size() * sizeof(float);
@@ -47,14 +47,17 @@ TEST(GgufQuants, EveryTypeIsReadBitForBitAsTheGgufPackageReadsIt) {
   EXPECT_EQ(at, expected.size());
 }
 
-TEST(GgufQuants, Q8IsRoundedAsTheReferenceRoundsIt) {
+TEST(GgufQuants, Q8AndMxfp4AreRoundedAsTheReferenceRoundsThem) {
   const GgufFile file(testing::testdata() / "quants.gguf");
   const std::string raw = read_file(file.path());
   const std::vector<float> source = values_of(file, *file.find("source"));
-  const GgufTensor& encoded = *file.find("encoded");
-  std::vector<std::byte> ours(encoded.end - encoded.begin);
-  encode(GgmlType::kQ8_0, source, ours, "source");
-  EXPECT_EQ(std::memcmp(ours.data(), raw.data() + encoded.begin, ours.size()), 0);
+  for (const auto& [type, name] :
+       {std::pair{GgmlType::kQ8_0, "encoded"}, std::pair{GgmlType::kMxfp4, "encoded_mxfp4"}}) {
+    const GgufTensor& encoded = *file.find(name);
+    std::vector<std::byte> ours(encoded.end - encoded.begin);
+    encode(type, source, ours, "source");
+    EXPECT_EQ(std::memcmp(ours.data(), raw.data() + encoded.begin, ours.size()), 0) << name;
+  }
 }
 
 TEST(GgufQuants, WhatATypeCannotHoldIsRefused) {
@@ -82,6 +85,14 @@ TEST(GgufQuants, WhatATypeCannotHoldIsRefused) {
   row.assign(32, 1e-44F);
   EXPECT_EQ(refusal(GgmlType::kQ8_0, 2e-44F), "encoded");
   EXPECT_EQ(out[2 + 7], std::byte{0});
+  EXPECT_THAT(refusal(GgmlType::kMxfp4, std::nanf("")), HasSubstr("nan"));
+  EXPECT_THAT(refusal(GgmlType::kMxfp4, -kInfinity), HasSubstr("holds -inf"));
+  EXPECT_EQ(refusal(GgmlType::kMxfp4, std::numeric_limits<float>::max()), "encoded");
+  // The least power of two there is: zeros, no exponent below 0.
+  row.assign(32, 1e-44F);
+  EXPECT_EQ(refusal(GgmlType::kMxfp4, 2e-44F), "encoded");
+  EXPECT_EQ(out[0], std::byte{0});
+  EXPECT_EQ(out[1 + 7], std::byte{0});
 }
 
 TEST(Gguf, MetadataOfEveryKindIsRead) {

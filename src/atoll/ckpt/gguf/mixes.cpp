@@ -16,10 +16,11 @@ namespace {
 
 using enum GgmlType;
 
-constexpr GgufMix kMixes[] = {{"F32", kF32, 0},      {"BF16", kBf16, 32},   {"F16", kF16, 1},
-                              {"Q8_0", kQ8_0, 7},    {"Q6_K", kQ6_K, 18},   {"Q5_K_M", kQ5_K, 17},
-                              {"Q5_K_S", kQ5_K, 16}, {"Q4_K_M", kQ4_K, 15}, {"Q4_K_S", kQ4_K, 14},
-                              {"Q3_K_L", kQ3_K, 13}, {"Q3_K_M", kQ3_K, 12}, {"Q3_K_S", kQ3_K, 11}};
+constexpr GgufMix kMixes[] = {
+    {"F32", kF32, 0},         {"BF16", kBf16, 32},   {"F16", kF16, 1},      {"Q8_0", kQ8_0, 7},
+    {"Q6_K", kQ6_K, 18},      {"Q5_K_M", kQ5_K, 17}, {"Q5_K_S", kQ5_K, 16}, {"Q4_K_M", kQ4_K, 15},
+    {"Q4_K_S", kQ4_K, 14},    {"Q3_K_L", kQ3_K, 13}, {"Q3_K_M", kQ3_K, 12}, {"Q3_K_S", kQ3_K, 11},
+    {"MXFP4_MOE", kMxfp4, 38}};
 
 // Of layers 0 to n - 1.
 enum class Layers {
@@ -116,9 +117,12 @@ std::optional<Place> place_of(std::string_view name) {
 }
 
 GgmlType wanted_type(const GgufMix& mix, const MixedTensor& tensor) {
+  auto place = place_of(tensor.name);
+  if (mix.base == kMxfp4) {
+    return place && place->tensor.ends_with("_exps") ? kMxfp4 : kQ8_0;
+  }
   if (ggml_layout(mix.base).block_elements != 256) return mix.base;
   if (tensor.is_head) return kQ6_K;
-  auto place = place_of(tensor.name);
   if (!place) return mix.base;
   if (place->tensor.ends_with("_exps")) place->tensor.remove_suffix(5);
   const auto find = [&](std::span<const Rule> rules) -> std::optional<GgmlType> {

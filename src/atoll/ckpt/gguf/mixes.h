@@ -16,7 +16,8 @@ namespace atl::ckpt {
 /// What a file is made as: a plain type (f32, q8_0), or a mix with its name in llama.cpp.
 struct GgufMix {
   std::string_view name;           ///< "Q4_K_M"
-  GgmlType base = GgmlType::kF32;  ///< of the matrices that have no rule of their own
+  GgmlType base = GgmlType::kF32;  ///< of the matrices that have no rule of their own; of
+                                   ///< MXFP4_MOE, of experts' matrices, and the others are Q8_0
   std::uint32_t file_type = 0;     ///< "general.file_type", as llama.cpp numbers them
 };
 

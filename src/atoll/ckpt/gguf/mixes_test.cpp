@@ -74,11 +74,23 @@ TEST(GgufMixes, ExpertsHaveTheRulesOfPlainMatrices) {
 
 TEST(GgufMixes, TheHeadOfAKMixIsQ6K) {
   for (const GgufMix& mix : gguf_mixes()) {
+    if (mix.base == kMxfp4) continue;  // see OnlyExpertsAreMxfp4
     const bool is_k = ggml_layout(mix.base).block_elements == 256;
     const MixedType head = type_in_mix(mix, {"token_embd.weight", 512, 2, true});
     EXPECT_EQ(head.type, is_k ? kQ6_K : mix.base) << mix.name;
     EXPECT_EQ(type_in_mix(mix, {"token_embd.weight", 512, 2, false}).type, mix.base) << mix.name;
   }
+}
+
+TEST(GgufMixes, OnlyExpertsAreMxfp4) {
+  EXPECT_EQ(find_gguf_mix("mxfp4_moe").file_type, 38U);
+  for (const char* tensor : {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
+    EXPECT_EQ(type_of("MXFP4_MOE", fmt::format("blk.3.{}.weight", tensor)), kMxfp4) << tensor;
+  }
+  for (const char* tensor : {"blk.3.attn_v.weight", "blk.3.ffn_down.weight", "token_embd.weight"}) {
+    EXPECT_EQ(type_of("MXFP4_MOE", tensor), kQ8_0) << tensor;
+  }
+  EXPECT_EQ(type_of("MXFP4_MOE", "output.weight", 28, 1024, true), kQ8_0);
 }
 
 TEST(GgufMixes, RowsOfNoWholeSuperBlocksFallBack) {

@@ -105,4 +105,16 @@ std::int64_t hf_row(std::int64_t row, std::int64_t head_dim) {
   return row - within + (within % 2) * (head_dim / 2) + within / 2;
 }
 
+std::int64_t gguf_qkv_row(std::int64_t row, std::int64_t rows, std::int64_t head_dim) {
+  const std::int64_t head = row / (3 * head_dim);
+  const std::int64_t which = row / head_dim % 3;
+  return which * (rows / 3) + head * head_dim + row % head_dim;
+}
+
+std::int64_t hf_qkv_row(std::int64_t row, std::int64_t rows, std::int64_t head_dim) {
+  const std::int64_t which = row / (rows / 3);
+  const std::int64_t head = row % (rows / 3) / head_dim;
+  return (head * 3 + which) * head_dim + row % head_dim;
+}
+
 }  // namespace atl::ckpt

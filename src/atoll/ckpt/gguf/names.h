@@ -40,4 +40,11 @@ std::int64_t gguf_row(std::int64_t row, std::int64_t head_dim);
 /// The reverse of gguf_row.
 std::int64_t hf_row(std::int64_t row, std::int64_t head_dim);
 
+/// Of a matrix with the queries, keys and values of `rows` / (3 head_dim) heads: where its row
+/// `row` stands in GGUF, all queries before all keys before all values, if Hugging Face's file has
+/// those of each head one after the other.
+std::int64_t gguf_qkv_row(std::int64_t row, std::int64_t rows, std::int64_t head_dim);
+/// The reverse of gguf_qkv_row.
+std::int64_t hf_qkv_row(std::int64_t row, std::int64_t rows, std::int64_t head_dim);
+
 }  // namespace atl::ckpt

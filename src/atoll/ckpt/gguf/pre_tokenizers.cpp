@@ -40,6 +40,7 @@ struct Known {
 std::span<const Known> known() {
   static const std::vector<Known> kKnown = {
       {"gpt-2", {kGpt2}},
+      {"olmo", {kGpt2}, true},  // GPT-NeoX's tokenizer, which Pythia and OLMo have
       {"smollm", {R"(\p{N})", kGpt2}},
       {"llama-bpe", {kLlama3}, false, true, true},
       {"qwen2", {kQwen2}, true},

@@ -39,9 +39,10 @@ struct Family {
   int block_norms = 2;  ///< of rows, in a block
   /// Whether its files have the weight of a linear layer as (in, out), as GPT-2's do.
   bool transposed_linears = false;
-  /// Whether queries and keys rotate by position; if not, positions are learned, heads share
-  /// hidden_size evenly, and there are as many key-value heads as heads.
+  /// Whether queries and keys rotate by position; if not, positions are learned.
   bool has_rope = true;
+  /// Whether heads share hidden_size evenly, and there are as many key-value heads as heads.
+  bool has_even_heads = false;
   /// Whether config.json may let a part of each head rotate.
   bool has_partial_rotation = false;
   /// Whether blocks have experts; and whether these have a width, and weights that may be divided
@@ -73,6 +74,7 @@ Family gemma2_family();
 Family olmo2_family();
 Family olmo3_family();
 Family starcoder2_family();
+Family gpt_neox_family();
 
 /// All families, in the order help texts list them.
 std::span<const Family> families();

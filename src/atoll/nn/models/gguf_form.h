@@ -20,6 +20,7 @@ enum class GgufOrder {
   kQueryRotary,  ///< rows of each query head in pairs, see ckpt::gguf_row
   kKeyRotary,    ///< rows of each key head likewise
   kPlusOne,      ///< Gemma's norms: GGUF has 1 + what Hugging Face's has
+  kQkvByHead,    ///< rows of each head's query, key and value; GGUF has all queries, keys, values
 };
 
 /// A tensor's names, without ".weight" and ".bias"; inside a block, without what names the block.
@@ -30,8 +31,9 @@ struct GgufTensorName {
   GgufOrder order = GgufOrder::kSame;
 };
 
-/// Settings of a file without "<architecture>." before their keys.
-using GgufSettings = std::map<std::string, std::variant<std::int64_t, double, std::string>>;
+/// Settings of a file without "<architecture>." before their keys. What a file says as a bool is
+/// read as 0 or 1, and written as the bool that it is here.
+using GgufSettings = std::map<std::string, std::variant<std::int64_t, double, std::string, bool>>;
 
 /// How llama.cpp knows a family.
 struct GgufForm {

@@ -203,6 +203,7 @@ Family gpt2_family() {
           .has_gate = false,
           .transposed_linears = true,
           .has_rope = false,
+          .has_even_heads = true,
           .aliases = kAliases,
           .sizes = {.hidden_size = "n_embd",
                     .num_layers = "n_layer",

@@ -33,9 +33,8 @@ class Tensors final : public ParamVisitor {
     if (linears_.contains(&param)) return ModuleKind::kLinear;
     if (param.name.find(".mlp.experts.") != std::string::npos) return ModuleKind::kExpert;
     if (!param.is_embedding) return ModuleKind::kOther;
-    // All families call it so; a head that shares the embedding's table has no name of its own.
-    const bool is_head = module_of(param.files.front()) == kHeadModule;
-    return is_head ? ModuleKind::kHead : ModuleKind::kEmbedding;
+    // A head that shares the embedding's table has no name of its own.
+    return is_head_weight(param.files.front().name) ? ModuleKind::kHead : ModuleKind::kEmbedding;
   }
 
   std::map<std::string, ModuleKind> kinds_;
@@ -44,6 +43,13 @@ class Tensors final : public ParamVisitor {
 };
 
 }  // namespace
+
+bool is_head_weight(std::string_view name) {
+  constexpr std::string_view kWeight = ".weight";
+  if (!name.ends_with(kWeight)) return false;
+  name.remove_suffix(kWeight.size());
+  return name == kHeadModule || name == kNeoxHeadModule;
+}
 
 std::string module_of(const FileTensor& file) {
   return file.name.substr(0, file.name.rfind('.'));

@@ -3,14 +3,19 @@
 // What a model's files call its tensors, and the modules that other libraries see behind the names.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "atoll/nn/model.h"
 
 namespace atl::nn {
 
-/// What every family's files call the head.
+/// What the files of every family but gpt_neox call the head.
 inline constexpr const char* kHeadModule = "lm_head";
+/// What gpt_neox's call it.
+inline constexpr const char* kNeoxHeadModule = "embed_out";
+/// Whether a tensor of this name is the weight of some family's head.
+bool is_head_weight(std::string_view name);
 
 /// What a tensor is a part of.
 enum class ModuleKind {

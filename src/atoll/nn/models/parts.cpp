@@ -54,19 +54,38 @@ std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index) {
       ops::RowPart{options.tensor_size, options.tensor_rank, options.sequence_part()});
 }
 
-std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
-                                     const BuildOptions& options, int index) {
+namespace {
+
+std::unique_ptr<Layer> with_norm_and_dropout(std::unique_ptr<Layer> norm,
+                                             std::unique_ptr<Layer> branch,
+                                             const BuildOptions& options, int index) {
   std::vector<std::unique_ptr<Layer>> layers;
   if (norm != nullptr) layers.push_back(std::move(norm));
   layers.push_back(std::move(branch));
   if (options.dropout > 0) layers.push_back(make_dropout(options, index));
-  auto residual = std::make_unique<Residual>(
-      std::make_unique<Sequential>(std::move(layers), options.keep_all()));
+  return std::make_unique<Sequential>(std::move(layers), options.keep_all());
+}
+
+std::unique_ptr<Layer> with_recompute(std::unique_ptr<Layer> layer, const BuildOptions& options,
+                                      int index) {
   const bool is_mlp = index % 2 == 0;
-  if (is_mlp && options.recompute == RecomputeMode::kSelective) {
-    return std::make_unique<Recompute>(std::move(residual));
-  }
-  return residual;
+  if (!is_mlp || options.recompute != RecomputeMode::kSelective) return layer;
+  return std::make_unique<Recompute>(std::move(layer));
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
+                                     const BuildOptions& options, int index) {
+  return with_recompute(std::make_unique<Residual>(with_norm_and_dropout(
+                            std::move(norm), std::move(branch), options, index)),
+                        options, index);
+}
+
+std::unique_ptr<Layer> make_branch(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
+                                   const BuildOptions& options, int index) {
+  return with_recompute(with_norm_and_dropout(std::move(norm), std::move(branch), options, index),
+                        options, index);
 }
 
 void validate(const ModelConfig& config, const std::string& origin) {

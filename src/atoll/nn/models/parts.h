@@ -45,6 +45,9 @@ std::unique_ptr<Layer> make_dropout(const BuildOptions& options, int index);
 /// and 2 i + 2 for its MLP; it numbers the dropouts.
 std::unique_ptr<Layer> make_residual(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
                                      const BuildOptions& options, int index);
+/// The same without "x +": what a ParallelResidual adds to x.
+std::unique_ptr<Layer> make_branch(std::unique_ptr<Layer> norm, std::unique_ptr<Layer> branch,
+                                   const BuildOptions& options, int index);
 
 /// The first stage of a model and the last.
 struct TensorEnds {

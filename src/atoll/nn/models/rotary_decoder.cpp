@@ -14,6 +14,7 @@
 #include "atoll/nn/models/rope.h"
 #include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/norm.h"
+#include "atoll/nn/parallel_residual.h"
 #include "atoll/nn/scale.h"
 #include "atoll/nn/sequential.h"
 
@@ -192,23 +193,26 @@ class Blocks {
 
   /// `load` is null where the block has a plain MLP.
   std::unique_ptr<Layer> make(int index, ExpertLoad* load) const {
-    const std::string at = fmt::format("model.layers.{}.", index);
+    const std::string at = fmt::format("{}{}.", form_.block, index);
     auto mlp = load == nullptr ? make_mlp(at)
                                : make_experts(config_, options_, split_, *form_.experts, at,
                                               residual_stddev(config_), load);
     std::vector<std::unique_ptr<Layer>> block;
-    block.push_back(make_branch(at, form_.attention_norm, make_attention(at, index),
-                                form_.attention_out_norm, 2 * index + 1));
+    block.push_back(add_branch(at, form_.attention_norm, make_attention(at, index),
+                               form_.attention_out_norm, 2 * index + 1));
     block.push_back(
-        make_branch(at, form_.mlp_norm, std::move(mlp), form_.mlp_out_norm, 2 * index + 2));
+        add_branch(at, form_.mlp_norm, std::move(mlp), form_.mlp_out_norm, 2 * index + 2));
+    if (form_.parallel_residual) {
+      return std::make_unique<ParallelResidual>(std::move(block[0]), std::move(block[1]));
+    }
     return std::make_unique<Sequential>(std::move(block));
   }
 
  private:
-  // x + scale * out_norm(branch(norm(x))).
-  std::unique_ptr<Layer> make_branch(const std::string& at, const char* norm,
-                                     std::unique_ptr<Layer> branch, const char* out_norm,
-                                     int index) const {
+  // x + scale * out_norm(branch(norm(x))); without "x +" where branches are parallel.
+  std::unique_ptr<Layer> add_branch(const std::string& at, const char* norm,
+                                    std::unique_ptr<Layer> branch, const char* out_norm,
+                                    int index) const {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::move(branch));
     if (out_norm != nullptr) layers.push_back(block_norm(at, out_norm));
@@ -220,8 +224,10 @@ class Blocks {
     } else {
       branch = std::move(layers.front());
     }
-    return make_residual(norm == nullptr ? nullptr : block_norm(at, norm), std::move(branch),
-                         options_, index);
+    auto in_norm = norm == nullptr ? nullptr : block_norm(at, norm);
+    return form_.parallel_residual
+               ? make_branch(std::move(in_norm), std::move(branch), options_, index)
+               : make_residual(std::move(in_norm), std::move(branch), options_, index);
   }
   std::unique_ptr<Layer> block_norm(const std::string& at, const char* name) const {
     return row_norm(config_, form_, split_,
@@ -237,18 +243,22 @@ class Blocks {
   std::unique_ptr<Layer> make_attention(const std::string& block, int index) const {
     const ops::HeadLayout& heads = config_.heads;
     const Parametrisation sizes(config_, options_);
-    const std::string at = block + "self_attn.";
+    const std::string at = block + form_.attention;
     const std::vector<LinearPart> apart = {{at + "q_proj", heads.query_width()},
                                            {at + "k_proj", heads.kv_width()},
                                            {at + "v_proj", heads.kv_width()}};
     const std::vector<LinearPart> fused = {
         {block + (form_.qkv != nullptr ? form_.qkv : ""), heads.qkv_width()}};
     Param out_bias;
-    Linear qkv = split_.qkv(sizes.query_key_value(
+    LinearParams qkv_params =
         linear(form_.qkv != nullptr ? fused : apart, config_.hidden_size, config_.initializer_range,
-               config_.attention_bias || config_.qkv_bias)));
+               config_.attention_bias || config_.qkv_bias);
+    // Ranks that share heads evenly share rows evenly where a head's rows are together.
+    Linear qkv = form_.qkv_by_head
+                     ? split_.mlp_in(sizes.hidden(std::move(qkv_params)), /*num_parts=*/1)
+                     : split_.qkv(sizes.query_key_value(std::move(qkv_params)));
     Linear out = split_.heads_out(
-        sizes.hidden(linear({{at + "o_proj", config_.hidden_size}}, heads.query_width(),
+        sizes.hidden(linear({{at + form_.attention_out, config_.hidden_size}}, heads.query_width(),
                             residual_stddev(config_), config_.attention_bias)),
         out_bias);
     const auto head_norm = [&](const char* name, std::int64_t row) {
@@ -265,6 +275,7 @@ class Blocks {
                                             .softcap = config_.attention_softcap,
                                             .rope_table = rope_.of_layer(config_, index),
                                             .rotary_pairs = form_.rotary_pairs,
+                                            .qkv_by_head = form_.qkv_by_head,
                                             .index = index,
                                             .window = config_.window(index),
                                             .qk_norm = {config_.norm_eps, form_.norm_offset}};
@@ -287,8 +298,8 @@ class Blocks {
           split_.mlp_in(sizes.hidden(linear({{block + form_.plain_mlp, width}}, config_.hidden_size,
                                             config_.initializer_range, config_.mlp_bias)),
                         /*num_parts=*/1);
-      return split_.branch(std::make_unique<GeluMlp>(ops::Gelu::kTanh, std::move(in),
-                                                     std::move(down), options_.keep_all()),
+      return split_.branch(std::make_unique<GeluMlp>(form_.gelu, std::move(in), std::move(down),
+                                                     options_.keep_all()),
                            std::move(out_bias));
     }
     const std::vector<LinearPart> apart = {{block + "mlp.gate_proj", width},
@@ -320,6 +331,20 @@ std::unique_ptr<Layer> scaled(std::unique_ptr<Layer> stage, double factor) {
   return std::make_unique<Sequential>(std::move(layers));
 }
 
+// muP gives queries initial values and a learning rate of their own, by their rows, which must come
+// first.
+void check_mup_queries(const ModelConfig& config, const BuildOptions& options,
+                       const DecoderForm& form) {
+  if (!form.qkv_by_head || options.mup_base_width == 0) return;
+  if (options.mup_base_head_dim == config.heads.head_dim) return;
+  throw user_error(
+      "model.parametrisation is mup with a base head of {} elements, and this model's heads have "
+      "{}: the family {} has queries, keys and values of each head side by side in one matrix, "
+      "where atoll's muP does not scale queries apart; keep the width of heads as it is at the "
+      "base width, and take more of them",
+      options.mup_base_head_dim, config.heads.head_dim, config.family);
+}
+
 }  // namespace
 
 std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptions& options) {
@@ -335,13 +360,16 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
         "dp.zero",
         options.tensor_size, config.family);
   }
+  check_mup_queries(config, options, form);
   const Dtype dtype = options.dtype;
   const Spec table = {dtype, {config.vocab_size, config.hidden_size}};
   const Init init = Init::normal(config.initializer_range);
   TensorSplit split(config, options);
   TensorEnds ends = split.ends(
-      make_param("model.embed_tokens.weight", table, init, /*decay=*/true), {},
-      config.tie_embeddings ? Param{} : make_param("lm_head.weight", table, init, /*decay=*/true),
+      make_param(fmt::format("{}.weight", form.embedding), table, init, /*decay=*/true), {},
+      config.tie_embeddings
+          ? Param{}
+          : make_param(fmt::format("{}.weight", form.head), table, init, /*decay=*/true),
       config.logits_softcap);
   ends.embedding = scaled(std::move(ends.embedding), config.embedding_scale);
 
@@ -360,8 +388,8 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
   auto norm =
       row_norm(config, form, split,
                Parametrisation(config, options)
-                   .final_norm(norm_weight("model.norm.weight", {dtype, {config.hidden_size}},
-                                           form.norm_offset)));
+                   .final_norm(norm_weight(fmt::format("{}.weight", form.final_norm),
+                                           {dtype, {config.hidden_size}}, form.norm_offset)));
   // A head of s x gives s times the logits.
   auto model = assemble(config, options, std::move(constants), split, std::move(ends),
                         std::move(blocks), scaled(std::move(norm), config.logits_scale));

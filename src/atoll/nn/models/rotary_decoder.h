@@ -34,18 +34,30 @@ struct DecoderDefaults {
 
 /// How a family's blocks differ from Llama's. Names are those within a block; null: there is none.
 struct DecoderForm {
+  // Names outside of blocks, what stands before a block's number, and the attention's module.
+  const char* embedding = "model.embed_tokens";
+  const char* block = "model.layers.";
+  const char* final_norm = "model.norm";
+  const char* head = "lm_head";
+  const char* attention = "self_attn.";
+  const char* attention_out = "o_proj";  ///< within the attention's module
   const char* attention_norm = "input_layernorm";
   const char* attention_out_norm = nullptr;  ///< of what the attention adds to the stream
   const char* mlp_norm = "post_attention_layernorm";
   const char* mlp_out_norm = nullptr;
-  const char* qkv = nullptr;      ///< one matrix: queries, keys and values, as "self_attn.qkv_proj"
+  const char* qkv = nullptr;  ///< one matrix: queries, keys and values, as "self_attn.qkv_proj"
+  /// `qkv` has each head's query, key and value one after the other: see SelfAttention::Options.
+  bool qkv_by_head = false;
+  /// Attention and MLP of a block read the same x, and their sum is added to it.
+  bool parallel_residual = false;
   const char* gate_up = nullptr;  ///< one matrix: gate and up, as "mlp.gate_up_proj"
   double norm_offset = 0;         ///< see ops::RmsScale; a weight then starts at 1 - norm_offset
   bool layer_norm = false;        ///< norms of rows are LayerNorm, with a bias each
   /// With config.qk_norm: all query heads of a row have one norm, and all key heads.
   bool qk_norm_of_rows = false;
-  /// An MLP without a gate: "mlp.c_fc", GELU (tanh), and `mlp_down`.
+  /// An MLP without a gate: "mlp.c_fc", `gelu`, and `mlp_down`.
   const char* plain_mlp = nullptr;
+  ops::Gelu gelu = ops::Gelu::kTanh;
   const char* mlp_down = "mlp.down_proj";
   Glu glu = Glu::kSwiglu;
   const ExpertNames* experts = nullptr;  ///< of blocks with experts

@@ -120,7 +120,8 @@ TEST_P(Families, ManyTogetherGetWhatEachGetsAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Families, testing::Values("llama", "gpt2", "mistral", "mixtral"),
+INSTANTIATE_TEST_SUITE_P(All, Families,
+                         testing::Values("llama", "gpt2", "mistral", "mixtral", "gpt_neox"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(BatchGenerator, GreedyTokensAreThoseOfTheEngineForOneSequence) {

@@ -34,6 +34,11 @@ inline nn::ModelConfig tiny_config(const std::string& family) {
     config.activation = "gelu_new";
     config.attention_bias = config.mlp_bias = config.tie_embeddings = true;
   }
+  if (family == "gpt_neox") {
+    config.heads.num_kv_heads = 4;
+    config.rotary_dim = 4;
+    config.attention_bias = config.mlp_bias = true;
+  }
   if (family == "mistral") config.sliding_window = 24;
   if (family == "mixtral") {
     config.experts = {.num_experts = 4, .top_k = 2, .intermediate_size = 16};

@@ -264,6 +264,15 @@ TEST(TrainConfig, Gpt2RefusesWhatItDoesNotHave) {
   EXPECT_THAT(error_of({gpt2, "--model.rope_theta=5000"}), HasSubstr("no rotary positions"));
 }
 
+TEST(TrainConfig, PythiaRefusesWhatItDoesNotHave) {
+  const char* pythia = "--model.family=gpt_neox";
+  EXPECT_EQ(error_of({pythia, "--model.rope_theta=5000"}), "no error");
+  EXPECT_THAT(error_of({pythia, "--model.num_key_value_heads=4"}), HasSubstr("as many key-value"));
+  EXPECT_THAT(error_of({pythia, "--model.head_dim=64"}), HasSubstr("evenly"));
+  EXPECT_THAT(error_of({pythia, "--model.num_attention_heads=4", "--model.hidden_size=36"}),
+              HasSubstr("cannot be rotated in pairs"));
+}
+
 TEST(TrainConfig, ZerosOfAnInlineModelAreResolved) {
   Fixture f({"--model.hidden_size=256"});
   const nn::ModelConfig llama = inline_model(f.config, 2048, 0);
@@ -281,6 +290,13 @@ TEST(TrainConfig, ZerosOfAnInlineModelAreResolved) {
   EXPECT_EQ(gpt2.intermediate_size, 1024);
   EXPECT_EQ(gpt2.activation, "gelu_new");
   EXPECT_EQ(gpt2.eos_token, -1);
+
+  Fixture h({"--model.family=gpt_neox", "--model.hidden_size=256"});
+  const nn::ModelConfig pythia = inline_model(h.config, 300);
+  EXPECT_EQ(pythia.family, "gpt_neox");
+  EXPECT_EQ(pythia.rotary_dim, 8) << "a quarter of a head of 32";
+  EXPECT_TRUE(pythia.attention_bias);
+  EXPECT_EQ(pythia.intermediate_size, 1024);
 }
 
 TEST(TrainConfig, AnInlineMistralHasTheWindowItIsGiven) {

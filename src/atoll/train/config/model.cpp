@@ -24,6 +24,10 @@ bool has_rope(const ModelSettings& model) {
   return nn::find_family(model.family, "model.family").has_rope;
 }
 
+bool has_even_heads(const ModelSettings& model) {
+  return nn::find_family(model.family, "model.family").has_even_heads;
+}
+
 // The hidden_size nearest to the one given that the heads can share: each gets as many elements,
 // and an even number of them where they are rotated in pairs.
 std::int64_t fitting_hidden_size(const ModelSettings& model) {
@@ -50,7 +54,7 @@ void check_heads(const TrainConfig& config, const Settings& s) {
 
 void check_key_value_heads(const TrainConfig& config, const Settings& s) {
   const ModelSettings& model = config.model;
-  if (!model.is_inline() || has_rope(model)) return;
+  if (!model.is_inline() || !has_even_heads(model)) return;
   if (model.num_key_value_heads == 0 || model.num_key_value_heads == model.num_attention_heads) {
     return;
   }
@@ -62,11 +66,11 @@ void check_head_dim(const TrainConfig& config, const Settings& s) {
   const ModelSettings& model = config.model;
   const std::int64_t heads = model.num_attention_heads;
   if (!model.is_inline()) return;
-  if (!has_rope(model)) {
-    if (model.head_dim == 0 || model.head_dim * heads == model.hidden_size) return;
+  if (has_even_heads(model) && model.head_dim != 0 && model.head_dim * heads != model.hidden_size) {
     throw user_error("{}: {}'s heads share hidden_size evenly; use 0", named(s, "model.head_dim"),
                      model.family);
   }
+  if (!has_rope(model)) return;
   const std::int64_t dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / heads;
   if (dim % 2 == 0) return;
   if (model.head_dim != 0) {
@@ -129,12 +133,13 @@ void add_model(SettingRegistry& settings, TrainConfig& c) {
            at_least(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .checked("gpt2: as many as heads, or 0.", check_key_value_heads);
+      .checked("gpt2 and gpt_neox: as many as heads, or 0.", check_key_value_heads);
   settings
       .add("model.head_dim", &m.head_dim, "Width of a head; 0: hidden_size / heads.", at_least(0))
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
-      .checked("Even, but for gpt2, whose heads share model.hidden_size evenly.", check_head_dim);
+      .checked("Even, but for gpt2; the heads of gpt2 and gpt_neox share model.hidden_size evenly.",
+               check_head_dim);
   settings
       .add("model.intermediate_size", &m.intermediate_size,
            "Width inside the MLP; 0: gpt2 4 x hidden_size, the others 8/3 of hidden_size rounded "
