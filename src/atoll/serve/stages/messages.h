@@ -21,6 +21,7 @@ inline constexpr std::uint32_t kProtocol = 1;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{64} << 20;
 inline constexpr std::size_t kMaxQueueBytes = std::size_t{256} << 20;
 
+/// What a frame is, who sends it, and which message it carries.
 enum class Kind : std::uint8_t {
   kAssign,   ///< server to stage: Assignment
   kReady,    ///< stage to server: Ready
@@ -53,16 +54,19 @@ struct Ready {
   std::uint64_t bytes_per_step = 0;  ///< of weights
 };
 
+/// What keeps a stage from its work, in one line for people.
 struct Trouble {
   std::uint64_t epoch = 0;
   std::string why;
   bool breaks = false;  ///< what was sent may be lost
 };
 
+/// A heartbeat, which comes back as it is.
 struct Beat {
   std::int64_t sent_ns = 0;  ///< by the clock of the server, which alone reads it
 };
 
+/// A stage greets the next one, which answers when it has its layers in the same epoch.
 struct Greeting {
   std::uint64_t epoch = 0;
 };
@@ -86,6 +90,7 @@ struct PieceMessage {
   std::vector<std::uint64_t> allowed;  ///< see TokenConstraint::mask; empty: all are
 };
 
+/// A step on its way through the stages.
 struct StepMessage {
   std::uint64_t epoch = 0, number = 0;
   std::vector<PieceMessage> pieces;
@@ -93,6 +98,7 @@ struct StepMessage {
   std::vector<float> hidden;    ///< (rows, C), what they gave; empty for the first stage
 };
 
+/// What comes back of a step.
 struct ResultMessage {
   std::uint64_t epoch = 0, number = 0;
   std::string error;

@@ -243,7 +243,8 @@ void PipelineExecutor::State::take_result(ResultMessage message) {
 
 void PipelineExecutor::State::take_trouble(Node& node, const Trouble& trouble) {
   if (trouble.epoch != epoch || !has_place(node)) return;
-  node.problem = trouble.why;
+  // Where a link that was there has broken, the next stage is the one that is down.
+  if (!trouble.breaks || node.retry_ns != 0) node.problem = trouble.why;
   if (!trouble.breaks) return log::info("stage {}: {}", node.address, trouble.why);
   if (!was_ready && node.retry_ns != 0 && refusal.empty()) {
     refusal = fmt::format("stage {}: {}", node.address, trouble.why);
@@ -273,7 +274,10 @@ void PipelineExecutor::State::break_pipeline(const std::string& address, const s
   ++epoch;
   is_assigned = is_ready = false;
   done.clear();
-  for (const auto& node : nodes) node->is_ready = false;
+  for (const auto& node : nodes) {
+    node->is_ready = false;
+    if (node->is_usable()) node->problem.clear();  // it waits for another
+  }
 }
 
 void PipelineExecutor::State::run() {

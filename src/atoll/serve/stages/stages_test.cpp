@@ -164,9 +164,8 @@ TEST(Stages, StatusSaysWhichStageIsDown) {
   do {
     std::this_thread::yield();
     down = generator->stats().stages;
-  } while (down.at(1).is_up);
+  } while (!down.at(0).is_up || down.at(1).is_up);
   EXPECT_NE(down[1].problem, "");
-  EXPECT_TRUE(down[0].is_up);
   EXPECT_EQ(down[1].address, machines.all[1]->relay.address());
 }
 

@@ -30,6 +30,7 @@ inline nn::ModelConfig config_of(const std::string& family, std::int64_t num_lay
   return config;
 }
 
+/// A stage whose layers have the values that training would begin with.
 inline StageOptions stage_options(const nn::ModelConfig& config,
                                   const std::string& listen = "127.0.0.1:0") {
   return {.listen = listen,
@@ -150,6 +151,7 @@ struct Answer {
   }
 };
 
+/// For GoogleTest.
 inline void PrintTo(const Answer& answer, std::ostream* out) {
   *out << answer.tokens.size() << " tokens, finish " << static_cast<int>(answer.finish) << ", "
        << answer.error << ":";
