@@ -188,6 +188,11 @@ class AdapterReader {
       b = ckpt::reorder_rows(std::move(b), [head_dim = base_.heads.head_dim](std::int64_t row) {
         return ckpt::gguf_row(row, head_dim);
       });
+    } else if (name.order == nn::GgufOrder::kQkvByHead) {
+      b = ckpt::reorder_rows(
+          std::move(b), [rows = matrix.rows, head_dim = base_.heads.head_dim](std::int64_t row) {
+            return ckpt::gguf_qkv_row(row, rows, head_dim);
+          });
     }
     pairs_.emplace(hf, Pair{std::move(a), std::move(b), rank});
   }

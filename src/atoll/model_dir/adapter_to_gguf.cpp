@@ -108,6 +108,11 @@ class AdapterSources {
                                   [head_dim = base_.heads.head_dim](std::int64_t row) {
                                     return ckpt::hf_row(row, head_dim);
                                   });
+    } else if (name.order == nn::GgufOrder::kQkvByHead) {
+      pair.b = ckpt::reorder_rows(std::move(pair.b),
+                                  [rows, head_dim = base_.heads.head_dim](std::int64_t row) {
+                                    return ckpt::hf_qkv_row(row, rows, head_dim);
+                                  });
     }
     return pair;
   }

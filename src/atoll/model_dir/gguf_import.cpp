@@ -167,7 +167,9 @@ Imported sources_of(const ckpt::GgufFile& file, std::optional<Dtype> dtype) {
     }
     ckpt::FloatRows rows = to_hf_order(file.rows(tensor), name->order, shape.head_dim);
     rows.name = name->hf;
-    if (tensor.shape.size() == 2 && name->order != nn::GgufOrder::kPlusOne) {
+    const bool keeps_rows =
+        name->order != nn::GgufOrder::kPlusOne && name->order != nn::GgufOrder::kTransposed;
+    if (tensor.shape.size() == 2 && keeps_rows) {
       Blocks blocks = {.name = name->hf, .bytes = file.bytes(tensor)};
       blocks.from = rows_in_file(name->order, tensor.shape.front(), shape.head_dim);
       add_blocks(tensor, std::move(blocks), imported);
