@@ -92,7 +92,11 @@ int run(const Options& options) {
   if (options.dtype == "stored") dtype.reset();
   if (options.dtype == "bf16") dtype = Dtype::kBf16;
   if (options.dtype == "f16") dtype = Dtype::kF16;
-  if (model_dir::is_gguf_adapter(options.file)) return run_adapter(options, dtype);
+  if (model_dir::is_gguf_adapter(options.file)) {
+    if (dtype) return run_adapter(options, *dtype);
+    throw user_error("--dtype stored: {} is an adapter, and only a base model stays in its bits",
+                     options.file);
+  }
   if (!options.base.empty()) {
     throw user_error("{} is a whole model, and a base model is for adapters; leave --base out",
                      options.file);

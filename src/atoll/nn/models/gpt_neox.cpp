@@ -95,7 +95,7 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   }
   reader.boolean("use_parallel_residual", true);    // see is_parallel
   reader.ignore({"attention_probs_dropout_prob"});  // a run's dropout is train.dropout
-  refuse_quantised(reader);
+  check_quantised(reader);
   if (config.heads.num_heads > 0) {
     if (config.hidden_size % config.heads.num_heads != 0) {
       throw user_error("{}: hidden_size ({}) must be a multiple of num_attention_heads ({})",
