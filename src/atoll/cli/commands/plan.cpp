@@ -3,9 +3,11 @@
 #include <memory>
 #include <optional>
 
+#include "atoll/base/error.h"
 #include "atoll/base/processes/resident.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/commands/plan_layouts.h"
+#include "atoll/cli/commands/plan_serve.h"
 #include "atoll/cli/models/vocabulary.h"
 #include "atoll/ops/peak.h"
 #include "atoll/plan/gpu.h"
@@ -166,7 +168,13 @@ Action add(ArgumentParser& parser) {
       parser.add_flag("--placements", *placements, "also print where every tensor lies, and when");
   const auto layouts = std::make_shared<LayoutFlags>();
   add_layout_flags(parser, *layouts, {own, where});
-  return [path, ranks, placements, layouts](const Invocation& invocation) {
+  const auto serving = std::make_shared<ServeFlags>();
+  add_serve_flags(parser, *serving, {own, where});
+  return [path, ranks, placements, layouts, serving](const Invocation& invocation) {
+    if (serving->serve) {
+      if (layouts->ranks > 0) throw user_error("--ranks is about training; leave out --serve");
+      return print_serving(*path, *serving);
+    }
     if (layouts->ranks > 0) return print_layouts(*path, *layouts, invocation);
     refuse_without_ranks(*layouts);
     return run(*path, *ranks, *placements, layouts->gpu, invocation);
@@ -180,7 +188,8 @@ Command plan_command() {
           .summary = "Say what a training run will do and take, without running it.",
           .example =
               "  atoll plan recipes/kjv-demo.toml --train.micro_batch=16\n"
-              "  atoll plan recipes/kjv-demo.toml --ranks 2",
+              "  atoll plan recipes/kjv-demo.toml --ranks 2\n"
+              "  atoll plan model --serve --stages 2 --stage-link 100Mbit/s,20ms",
           .stray = "one recipe is all that it takes; texts are given as --data.text=a.txt,b.txt",
           .takes_overrides = true,
           .add = add,
