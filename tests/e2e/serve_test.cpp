@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -65,6 +67,20 @@ class Serve : public Train {
     return json::parse(http::body_of(answer));
   }
   static std::string text_of(const json& answer) { return answer["choices"][0]["text"]; }
+  // The log-probabilities of a prompt, of this model of a server.
+  static std::vector<double> prompt_logprobs(int port, const std::string& model) {
+    const json answer = post(port, "/v1/completions",
+                             {{"model", model},
+                              {"prompt", "the sea is wide and a ring"},
+                              {"max_tokens", 1},
+                              {"echo", true},
+                              {"logprobs", 1}});
+    std::vector<double> found;
+    for (const json& one : answer["choices"][0]["logprobs"]["token_logprobs"]) {
+      if (one.is_number()) found.push_back(one.get<double>());
+    }
+    return found;
+  }
   static int end(Running& running) {
     running.program->send(SIGTERM);
     return running.program->wait().exit_code;
@@ -186,6 +202,53 @@ TEST_F(Serve, ThePageAndWhatItNeeds) {
   EXPECT_EQ(models["data"][0]["atoll"]["max_tokens"], 128);
   EXPECT_THAT(http::ask(server.port, "GET /metrics"), HasSubstr("atoll_requests"));
   EXPECT_EQ(end(server), 0);
+}
+
+TEST_F(Serve, AnAdapterBesideItsBaseSaysWhatItSaysMerged) {
+  const std::string tuned = path("tuned.toml");
+  write_file(tuned, fmt::format("[run]\ndir = \"{}\"\n[model]\nfrom = \"{}\"\n[data]\ntext = "
+                                "[\"{}\"]\n[lora]\nrank = 4\ntargets = [\"all-linear\"]\n[train]\n"
+                                "context = 32\nbatch_size = 4\nmicro_batch = 4\nsteps = 6\n"
+                                "[optim]\nlr = 0.05\nwarmup_steps = 1\n",
+                                path("tuned"), path("run"), path("text.txt")));
+  const Finished trained = atoll({"train", tuned});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  Running server = serve({"--adapter", "tuned=" + path("tuned")});
+  const json models = json::parse(http::body_of(http::ask(server.port, "GET /v1/models")));
+  EXPECT_EQ(models["data"][1]["id"], "tuned");
+  const std::vector<double> base = prompt_logprobs(server.port, "run");
+  const std::vector<double> beside = prompt_logprobs(server.port, "tuned");
+  EXPECT_EQ(end(server), 0);
+
+  Program merged({"serve", path("tuned"), "--port=0", "--model-name=run", "--chat-template",
+                  path("chat.jinja")},
+                 path("merged"));
+  Running alone = {nullptr, 0};
+  const std::regex line("serving run at http://127\\.0\\.0\\.1:([0-9]+)");
+  ASSERT_TRUE(soon([&] {
+    const std::string said =
+        std::filesystem::exists(path("merged")) ? read_file(path("merged")) : "";
+    std::smatch match;
+    if (!std::regex_search(said, match, line)) return false;
+    alone.port = std::stoi(match[1]);
+    return true;
+  })) << merged.errors();
+  const std::vector<double> expected = prompt_logprobs(alone.port, "run");
+  ASSERT_EQ(beside.size(), expected.size());
+  ASSERT_GT(expected.size(), 10U);
+  double change = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(beside[i], expected[i], 1e-3);
+    change = std::max(change, std::abs(base[i] - expected[i]));
+  }
+  EXPECT_GT(change, 0.05);  // the adapter has learnt something
+
+  const auto refused = [&](const std::string& adapter) {
+    return error_line(atoll({"serve", path("run"), "--port=0", "--adapter", adapter}));
+  };
+  EXPECT_THAT(refused("tuned"), HasSubstr("give NAME=DIRECTORY"));
+  EXPECT_THAT(refused("x=" + path("run")), HasSubstr("is a whole model"));
+  EXPECT_THAT(refused("run=" + path("tuned")), HasSubstr("--model-name"));
 }
 
 TEST_F(Serve, ItsLoadIsLogged) {

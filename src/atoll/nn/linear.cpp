@@ -38,6 +38,18 @@ void Linear::observe_input(std::function<void(const Tensor& x)> observer) {
   observer_ = std::move(observer);
 }
 
+void Linear::serve_adapters(const ServedAdapters* adapters) {
+  served_ = adapters;
+}
+
+void Linear::serve_factors(std::size_t adapter, ServedFactors factors) {
+  ATOLL_CHECK(served_ != nullptr, "{}", weight_.name);
+  ATOLL_CHECK(!factors.a.defined() || factors.a.dim(0) <= served_->max_rank, "{}: rank {} of {}",
+              weight_.name, factors.a.dim(0), served_->max_rank);
+  if (served_factors_.size() <= adapter) served_factors_.resize(adapter + 1);
+  served_factors_[adapter] = std::move(factors);
+}
+
 void Linear::use_fp8(ops::Fp8Scaling scaling) {
   ATOLL_CHECK(weight_.spec.dtype == Dtype::kBf16 && !weight_.as_int8, "{} is {}", weight_.name,
               weight_.spec.to_string());
@@ -111,6 +123,9 @@ Footprint Linear::plan(Spec x) const {
     const std::size_t beside = has_magnitudes() ? footprint.scratch_bytes : 0;
     footprint.scratch_bytes = std::max(footprint.scratch_bytes, adapter_scratch_bytes(x) + beside);
   }
+  if (served_ != nullptr) {
+    footprint.scratch_bytes = std::max(footprint.scratch_bytes, served_scratch_bytes(x, y));
+  }
   return footprint;
 }
 
@@ -128,10 +143,28 @@ std::size_t Linear::adapter_scratch_bytes(const Spec& x) const {
   return held + 2 * one + align_up(gain.bytes()) + align_up(weight_.spec.bytes());
 }
 
+// Of any number of rows up to those of x: a product of fewer rows may take another way.
+std::size_t Linear::served_scratch_bytes(const Spec& x, const Spec& y) const {
+  const auto rows_of = [](std::int64_t rows, std::int64_t columns) {
+    return Spec{Dtype::kF32, {rows, columns}};
+  };
+  const Shape& w = weight_.spec.shape;
+  const std::int64_t rank = served_->max_rank;
+  std::size_t products = 0;
+  for (std::int64_t rows = 1; rows <= x.shape.num_rows(); ++rows) {
+    products = std::max({products,
+                         ops::matmul_scratch_bytes(Transpose::kNT, rows_of(rows, w.dim(1)),
+                                                   rows_of(rank, w.dim(1)), device_),
+                         ops::matmul_scratch_bytes(Transpose::kNT, rows_of(rows, rank),
+                                                   rows_of(w.dim(0), rank), device_)});
+  }
+  return align_up(x.with_last(rank).bytes()) + align_up(y.bytes()) + products;
+}
+
 void Linear::forward(Run& run, const Pass& pass) {
   if (observer_) observer_(pass.x);
   if (has_magnitudes()) return forward_dora(run, pass);
-  const bool is_plain = !weight_.as_int8 && !weight_.is_packed() && !has_adapter();
+  const bool is_plain = !weight_.as_int8 && !weight_.is_packed() && !has_adapter() && !is_serving();
   if (weight_.as_int8) {
     ops::matmul_int8(run, pass.x, weight_.int8, pass.y, bias_.value);
   } else if (weight_.is_packed()) {
@@ -148,11 +181,13 @@ void Linear::forward(Run& run, const Pass& pass) {
     Run inner = run;
     add_low_rank(inner, adapter_input(inner, pass.x), pass.y);
   }
+  if (is_serving()) add_served(run, pass);
   if (!is_plain && pass.residual.defined()) ops::add(run, pass.residual, pass.y, pass.y);
 }
 
 void Linear::forward_gelu(Run& run, ops::Gelu kind, Tensor x, Tensor hidden, Tensor h) {
-  if (!weight_.as_int8 && !weight_.is_packed() && !has_adapter() && !fp8_) {
+  const bool is_plain = !weight_.as_int8 && !weight_.is_packed() && !has_adapter() && !is_serving();
+  if (is_plain && !fp8_) {
     if (observer_) observer_(x);
     return ops::linear_gelu(run, kind, x, weight_.value, bias_.value, hidden, h);
   }
@@ -178,6 +213,26 @@ void Linear::multiply_back(Run& run, const Tensor& dy, const Tensor& dx) {
   if (weight_.is_packed()) return ops::matmul_packed_backward(run, dy, weight_.packed, dx);
   if (fp8_) return ops::linear_fp8_backward_input(run, *fp8_, dy, weight_.value, dx);
   ops::matmul(run, Transpose::kNN, dy, weight_.value, dx);
+}
+
+void Linear::add_served(Run& run, const Pass& pass) {
+  const auto as_rows = [](const Tensor& tensor) {
+    return tensor.reshaped({tensor.spec().shape.num_rows(), tensor.dim(-1)});
+  };
+  for (const AdapterRows& rows : served_->rows) {
+    if (rows.adapter >= served_factors_.size()) continue;
+    const ServedFactors& factors = served_factors_[rows.adapter];
+    if (!factors.a.defined()) continue;
+    Run inner = run;
+    const std::int64_t end = rows.begin + rows.count;
+    const Tensor x = as_rows(pass.x).rows(rows.begin, end);
+    const Tensor y = as_rows(pass.y).rows(rows.begin, end);
+    const Tensor low = inner.take_scratch({Dtype::kF32, {rows.count, factors.a.dim(0)}});
+    const Tensor change = inner.take_scratch(y.spec());
+    ops::matmul(inner, Transpose::kNT, x, factors.a, low);
+    ops::matmul(inner, Transpose::kNT, low, factors.b, change);
+    ops::add(inner, y, change, y);
+  }
 }
 
 void Linear::backward_input(Run& run, const Pass& pass) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "atoll/nn/adapters/low_rank_adapter.h"
+#include "atoll/nn/adapters/served_adapters.h"
 #include "atoll/nn/layer.h"
 #include "atoll/ops/activation/activation.h"
 #include "atoll/ops/fp8/layout.h"
@@ -48,6 +49,11 @@ class Linear final : public Layer {
   /// From now on `observer` gets the x of each forward pass, before the product; empty: nobody
   /// does.
   void observe_input(std::function<void(const Tensor& x)> observer);
+  /// From now on the rows that `adapters` names in a forward pass go through factors of their own,
+  /// too; serve_factors() gives them. `adapters` must outlive this. Before memory is planned.
+  void serve_adapters(const ServedAdapters* adapters);
+  /// The factors of the adapter at that place; of a rank up to ServedAdapters::max_rank.
+  void serve_factors(std::size_t adapter, ServedFactors factors);
 
  private:
   bool has_bias() const { return !bias_.name.empty(); }
@@ -58,6 +64,11 @@ class Linear final : public Layer {
   void check_fp8(const Spec& x) const;
   // y += s (x A^T) B^T of all adapters.
   void add_low_rank(Run& run, const Tensor& x, const Tensor& y);
+  // Whatever rows have adapters in a step, so that the others go the same way each time.
+  bool is_serving() const { return served_ != nullptr; }
+  // The same for the rows that have an adapter of their own.
+  void add_served(Run& run, const Pass& pass);
+  std::size_t served_scratch_bytes(const Spec& x, const Spec& y) const;
   // What A is applied to: x, or x with elements dropped.
   Tensor adapter_input(Run& run, const Tensor& x) const;
   std::size_t adapter_scratch_bytes(const Spec& x) const;
@@ -77,6 +88,8 @@ class Linear final : public Layer {
   int dropout_index_ = 0;
   std::optional<ops::Fp8Scaling> fp8_;
   std::function<void(const Tensor& x)> observer_;
+  const ServedAdapters* served_ = nullptr;  // null: none are served
+  std::vector<ServedFactors> served_factors_;
   DeviceKind device_;
 };
 

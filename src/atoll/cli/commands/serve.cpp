@@ -25,6 +25,7 @@
 #include "atoll/http/tls.h"
 #include "atoll/launch/process_group.h"
 #include "atoll/model_dir/held_model.h"
+#include "atoll/model_dir/model_source.h"
 #include "atoll/serve/api/service.h"
 #include "atoll/serve/page_assets.h"
 #include "atoll/wire/secret_file.h"
@@ -62,6 +63,7 @@ struct Options {
   std::int64_t log_seconds = 5;
   WatchFlags watch;
   WeightsArguments weights;
+  std::vector<std::string> adapters;  // NAME=DIRECTORY
   std::vector<std::string> stages;
   std::vector<std::string> spares;
   std::string layers;
@@ -72,6 +74,7 @@ struct Options {
 // A model with all that its answers need.
 struct OpenModel {
   model_dir::HeldModel held;
+  std::vector<serve::StepAdapter> adapters;
   std::unique_ptr<serve::BatchGenerator> generator;
   api::ServedModel served;
 };
@@ -117,12 +120,15 @@ void check_stages(const Options& options) {
       options.follow_seconds != 0, "--follow",
       "stages keep the layers that they have read; leave it out, and start server and stages anew "
       "for another checkpoint");
+  refuse(!options.adapters.empty(), "--adapter",
+         "stages have the model as it is; merge the adapter before (`atoll export --merge`)");
   refuse(options.threads != 0, "--threads", "the stages compute; give it to `atoll stage`");
   refuse(!options.weights.int8.empty(), "--int8",
          "each stage takes the best that its CPU has, which gives the same bits; leave it out");
 }
 
-GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path) {
+GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path,
+                        const std::vector<serve::StepAdapter>& adapters) {
   return {
       .path = path,
       .max_context = options.max_context,
@@ -134,6 +140,7 @@ GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path
       .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
       .threads = options.threads,
       .stages = {options.stages, options.spares, options.layers, options.identity, options.groups},
+      .adapters = adapters,
       .weights_name = options.weights.weights};
 }
 
@@ -145,11 +152,21 @@ std::string version_of(const Options& options, const model_dir::ModelPath& path)
 
 OpenModel open_model(const Options& options) {
   model_dir::HeldModel held = model_dir::hold_model(options.model, options.base);
-  auto generator = open_generator(needs_of(options, held.path), version_of(options, held.path));
+  std::vector<serve::StepAdapter> adapters =
+      open_adapters(options.adapters, model_dir::read_model_config(held.path));
+  auto generator =
+      open_generator(needs_of(options, held.path, adapters), version_of(options, held.path));
   api::ServedModel served = served_model(
       {options.model, options.model_name, options.chat_template, options.weights.weights},
       held.path, *generator);
-  return {std::move(held), std::move(generator), std::move(served)};
+  for (const serve::StepAdapter& adapter : adapters) {
+    if (adapter.name == served.name) {
+      throw user_error("--adapter {}: the model itself is called so; --model-name gives it another",
+                       adapter.name);
+    }
+    served.adapters.push_back(adapter.name);
+  }
+  return {std::move(held), std::move(adapters), std::move(generator), std::move(served)};
 }
 
 // Looks for newer checkpoints of a run, and has the generator serve them.
@@ -188,7 +205,9 @@ class Follower {
     model_dir::HeldModel newest = model_dir::hold_model(options_.model, options_.base);
     if (newest.path.directory() == model_.held.path.directory()) return;
     const std::string version = version_of(options_, newest.path);
-    if (!replace_model(needs_of(options_, newest.path), version, *model_.generator)) return;
+    if (!replace_model(needs_of(options_, newest.path, model_.adapters), version,
+                       *model_.generator))
+      return;
     log::info("serving {} from now on", version);
     model_.held = std::move(newest);
   }
@@ -353,6 +372,9 @@ Action add(ArgumentParser& parser) {
   parser.add_option("model", options->model, "Model directory, run, checkpoint or adapter")
       .required();
   parser.add_option("--base", options->base, model_dir::kBaseHelp);
+  parser.add_option("--adapter", options->adapters,
+                    "NAME=DIRECTORY of a LoRA adapter of the model, which requests get whose "
+                    "\"model\" is NAME; may be given several times");
   parser.add_option("--model-name", options->model_name,
                     "What clients call the model; its directory's name");
   parser.add_option("--chat-template", options->chat_template,

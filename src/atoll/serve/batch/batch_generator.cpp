@@ -1,5 +1,7 @@
 #include "atoll/serve/batch/batch_generator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -31,6 +33,7 @@ BatchGenerator::BatchGenerator(std::unique_ptr<StepExecutor> executor, const Bat
       all_tokens_(executor_->config().vocab_size),
       max_tokens_(std::min(room_.max_positions, room_.num_blocks * StepModel::kBlockSize)),
       bytes_per_step_(executor_->bytes_per_step()),
+      adapters_(executor_->adapters()),
       pool_(room_.num_blocks, StepModel::kBlockSize),
       version_(options.version),
       epoch_(executor_->epoch()) {
@@ -75,12 +78,23 @@ void BatchGenerator::check(const GenerationRequest& request) const {
     throw user_error("max_new_tokens must be 0 or more, not {}", request.max_new_tokens);
   }
   request.changes.validate();
-  if (!request.adapter.empty()) throw user_error("there is no adapter {}", request.adapter);
+  adapter_of(request.adapter);
+}
+
+std::int64_t BatchGenerator::adapter_of(const std::string& name) const {
+  if (name.empty()) return -1;
+  const auto at = std::ranges::find(adapters_, name);
+  if (at == adapters_.end()) throw user_error("there is no adapter {}", name);
+  return at - adapters_.begin();
 }
 
 std::optional<std::uint64_t> BatchGenerator::submit(GenerationRequest request,
                                                     std::shared_ptr<GenerationListener> listener) {
   check(request);
+  // Keys and values of an adapter are of no use to others.
+  if (!request.adapter.empty()) {
+    request.cache_key = fmt::format("\x01{}\n{}", request.adapter, request.cache_key);
+  }
   auto sequence = std::make_unique<Sequence>(0, std::move(request), std::move(listener));
   const std::int64_t length = sequence->prompt_length();
   std::uint64_t number = 0;
@@ -107,7 +121,8 @@ bool BatchGenerator::replace_model(std::unique_ptr<StepModel> model, std::string
   const StepRoom& room = model->room();
   const StepRoom& old = room_;
   if (model->model().config.vocab_size != all_tokens_ || room.max_positions != old.max_positions ||
-      room.num_blocks != old.num_blocks || room.max_rows != old.max_rows) {
+      room.num_blocks != old.num_blocks || room.max_rows != old.max_rows ||
+      model->adapters() != adapters_) {
     throw user_error("a model of another shape cannot take the place of the one that is served");
   }
   {

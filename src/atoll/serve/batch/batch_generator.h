@@ -80,6 +80,8 @@ class BatchGenerator final : public Generator {
   };
 
   void check(const GenerationRequest& request) const;
+  // A place in adapters_; -1 for an empty name. Throws Error(kUser) for another that is not there.
+  std::int64_t adapter_of(const std::string& name) const;
   void run();
   // False: this ends.
   bool wait_for_work();
@@ -129,6 +131,7 @@ class BatchGenerator final : public Generator {
   std::int64_t all_tokens_;  // of the model, those beyond options_.vocab_size too
   std::int64_t max_tokens_;
   std::size_t bytes_per_step_;
+  std::vector<std::string> adapters_;
   BlockPool pool_;
   std::string version_;  // of the executor's model
 

@@ -7,10 +7,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <future>
+#include <memory>
 #include <stdexcept>
 
 #include "atoll/base/error.h"
+#include "atoll/base/rng.h"
+#include "atoll/nn/linear.h"
 #include "atoll/ops/testing.h"
 #include "atoll/serve/batch/batch_testing.h"
 #include "atoll/serve/inference_engine.h"
@@ -123,6 +127,94 @@ TEST_P(Families, ManyTogetherGetWhatEachGetsAlone) {
 INSTANTIATE_TEST_SUITE_P(All, Families,
                          testing::Values("llama", "gpt2", "mistral", "mixtral", "gpt_neox"),
                          [](const auto& info) { return std::string(info.param); });
+
+// Factors for each Linear of a model but the third, the same for the same seed.
+StepAdapter drawn_adapter(StepModel& model, const std::string& name, std::uint64_t seed) {
+  struct Finder final : nn::ParamVisitor {
+    void linear(nn::Linear& linear) override {
+      if (std::ranges::find(all, &linear) == all.end()) all.push_back(&linear);
+    }
+    void param(nn::Param& /*param*/) override {}
+    std::vector<nn::Linear*> all;
+  } found;
+  model.model().visit(found);
+  // Its owner is the adapter.
+  auto memory = std::make_shared<std::deque<std::vector<float>>>();
+  const RngStream random(seed, RngPurpose::kSynthetic, 2);
+  std::uint64_t draw = 0;
+  const auto drawn = [&](const Shape& shape) {
+    std::vector<float>& values = memory->emplace_back();
+    for (std::int64_t i = 0; i < shape.num_elements(); ++i) {
+      values.push_back(static_cast<float>(random.word(draw++) % 1000) / 1000 - 0.5F);
+    }
+    return Tensor(values.data(), {Dtype::kF32, shape});
+  };
+  StepAdapter adapter = {.name = name, .linears = {}, .memory = memory};
+  const std::int64_t rank = 2 + static_cast<std::int64_t>(seed % 3);
+  for (std::size_t i = 0; i < found.all.size(); ++i) {
+    const Shape& w = found.all[i]->weight().spec.shape;
+    nn::ServedFactors factors;
+    if (i != 2) factors = {drawn({rank, w.dim(1)}), drawn({w.dim(0), rank})};
+    adapter.linears.push_back(factors);
+  }
+  return adapter;
+}
+
+std::unique_ptr<StepModel> adapted_model(const nn::ModelConfig& config, const StepRoom& room,
+                                         int threads) {
+  const auto plain = tiny_model(config, {.max_positions = 8, .max_rows = 1, .num_blocks = 1});
+  auto model = std::make_unique<StepModel>(
+      test::open_cpu(threads), config, Weights::kF32, room, StepLayers{}, KeepStored{},
+      std::vector{drawn_adapter(*plain, "x", 3), drawn_adapter(*plain, "y", 4)});
+  model->initialise(5);
+  return model;
+}
+
+TEST_P(Families, AdaptersBesideEachOtherChangeNoBit) {
+  const nn::ModelConfig config = tiny_config(GetParam());
+  constexpr std::uint64_t kRequests = 30;
+  const auto asked = [](std::uint64_t i) {
+    GenerationRequest made = request(i);
+    made.adapter = i % 3 == 0 ? "" : i % 3 == 1 ? "x" : "y";
+    return made;
+  };
+  std::vector<Answer> expected;
+  {
+    BatchGenerator generator(adapted_model(config, kRoom, 1), {.slots = 1});
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      GenerationRequest lonely = asked(i);
+      lonely.cache_key = std::to_string(i);
+      expected.push_back(alone(generator, std::move(lonely)));
+    }
+    // They are three models.
+    const auto tokens_of = [&](const std::string& adapter) {
+      GenerationRequest made = {.prompt = text(1, 20), .max_new_tokens = 12, .adapter = adapter};
+      std::vector<std::int32_t> tokens;
+      for (const TokenResult& token : alone(generator, std::move(made)).tokens) {
+        tokens.push_back(token.token);
+      }
+      return tokens;
+    };
+    EXPECT_NE(tokens_of(""), tokens_of("x"));
+    EXPECT_NE(tokens_of("x"), tokens_of("y"));
+  }
+  StepRoom room = kRoom;
+  room.num_blocks = 16;
+  BatchGenerator generator(adapted_model(config, room, 2), {.slots = 8});
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::shared_ptr<Collector>> collectors;
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      collectors.push_back(std::make_shared<Collector>());
+      ASSERT_TRUE(generator.submit(asked(i), collectors.back()).has_value());
+    }
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      const Answer answer = answer_of(*collectors[i]);
+      EXPECT_TRUE(same(answer.tokens, expected[i].tokens)) << "request " << i;
+      EXPECT_TRUE(same(answer.prompt, expected[i].prompt)) << "request " << i;
+    }
+  }
+  EXPECT_GT(generator.stats().cached_tokens, 0);
+}
 
 TEST(BatchGenerator, GreedyTokensAreThoseOfTheEngineForOneSequence) {
   const nn::ModelConfig config = tiny_config("llama");

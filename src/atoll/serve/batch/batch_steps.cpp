@@ -63,6 +63,8 @@ std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
     sequence.in_step = true;  // its memory is not taken for others of this step
     parts.push_back(std::move(part));
   }
+  // Rows of one adapter beside each other, so that its products take them together.
+  std::ranges::stable_sort(parts, {}, [](const Part& part) { return part.piece.adapter; });
   return parts;
 }
 
@@ -77,6 +79,7 @@ BatchGenerator::Part BatchGenerator::plan_part(Sequence& sequence, std::int64_t 
   piece.wanted = wanted_of(sequence, count);
   const bool reads_prompt = sequence.computed < sequence.prompt_length();
   piece.wants_hidden = request.pooling != Pooling::kNone && reads_prompt;
+  piece.adapter = adapter_of(request.adapter);
   piece.choice = {&request, &sequence.sampler, &sequence.in_prompt};
   const bool is_whole = sequence.computed + count == sequence.length();
   if (is_whole && request.max_new_tokens > 0) piece.first_drawn = count - 1;

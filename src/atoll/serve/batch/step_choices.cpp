@@ -8,8 +8,8 @@ namespace atl::serve {
 std::vector<StepModel::Piece> model_pieces(std::span<const StepPiece> from) {
   std::vector<StepModel::Piece> pieces;
   for (const StepPiece& piece : from) {
-    pieces.push_back(
-        {piece.tokens, piece.first_position, piece.blocks, piece.wanted, piece.wants_hidden});
+    pieces.push_back({piece.tokens, piece.first_position, piece.blocks, piece.wanted,
+                      piece.wants_hidden, piece.adapter});
   }
   return pieces;
 }

@@ -20,6 +20,7 @@ struct StepPiece {
   std::vector<std::int32_t> blocks;  ///< see StepModel::Piece
   StepModel::Wanted wanted = StepModel::Wanted::kNothing;
   bool wants_hidden = false;
+  std::int64_t adapter = -1;  ///< a place in StepExecutor::adapters(); -1: none
   /// The tokens that follow rows 0, 1, ... already, whose log-probabilities are wanted.
   std::vector<std::int32_t> targets;
   /// From this row on a token is drawn behind each; -1: behind none.
@@ -60,6 +61,9 @@ class StepExecutor {
   virtual const nn::ModelConfig& config() const = 0;
   /// Bytes of weights that a step reads, all layers together.
   virtual std::size_t bytes_per_step() const = 0;
+
+  /// The names of the adapters that pieces may name.
+  virtual std::vector<std::string> adapters() const { return {}; }
 
   /// How many steps should be under way at once.
   virtual std::int64_t depth() const { return 1; }

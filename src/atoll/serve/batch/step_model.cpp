@@ -1,8 +1,10 @@
 #include "atoll/serve/batch/step_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/nn/linear.h"
 #include "atoll/parallel/schedule/rank_schedule.h"
 #include "atoll/parallel/schedule/stage_cut.h"
 #include "atoll/tensor/host_access.h"
@@ -80,19 +82,32 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
       "generate` on a GPU");
 }
 
+// The Linears of a model in the order in which it shows them, each once.
+class Linears final : public nn::ParamVisitor {
+ public:
+  void linear(nn::Linear& linear) override {
+    if (std::ranges::find(all, &linear) == all.end()) all.push_back(&linear);
+  }
+  void param(nn::Param& /*param*/) override {}
+  std::vector<nn::Linear*> all;
+};
+
 }  // namespace
 
 StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
-                     const StepRoom& room, const StepLayers& layers, const KeepStored& keep)
+                     const StepRoom& room, const StepLayers& layers, const KeepStored& keep,
+                     std::vector<StepAdapter> adapters)
     : device_(only_cpu(std::move(device))),
       stream_(device_->open_stream()),
       room_(room),
       layers_(layers),
       sizes_(sizes_up_to(room.max_rows)),
       input_(input_of(config, layers, sizes_.back())),
+      adapters_(std::move(adapters)),
       model_(build(config, room, layers, input_)),
       store_(open_store(*device_, *model_, weights, keep)),
       head_(*model_) {
+  attach_adapters();
   plan_memory();
   tokens_.resize(static_cast<std::size_t>(sizes_.back()));
   positions_.resize(static_cast<std::size_t>(sizes_.back()));
@@ -157,6 +172,55 @@ void StepModel::plan_memory() {
   head_scratch_ = {arena_->data(scratch_request), head_bytes};
 }
 
+std::vector<std::string> StepModel::adapters() const {
+  std::vector<std::string> names;
+  for (const StepAdapter& adapter : adapters_) names.push_back(adapter.name);
+  return names;
+}
+
+void StepModel::attach_adapters() {
+  if (adapters_.empty()) return;
+  ATOLL_CHECK(layers_.count(model_->config) == model_->config.num_layers,
+              "adapters of a part of the layers");
+  Linears found;
+  model_->visit(found);
+  for (std::size_t a = 0; a < adapters_.size(); ++a) {
+    const std::vector<nn::ServedFactors>& linears = adapters_[a].linears;
+    ATOLL_CHECK_EQ(linears.size(), found.all.size());
+    for (const nn::ServedFactors& factors : linears) {
+      const std::int64_t rank = factors.a.defined() ? factors.a.dim(0) : 0;
+      served_.max_rank = std::max(served_.max_rank, rank);
+    }
+  }
+  for (std::size_t i = 0; i < found.all.size(); ++i) {
+    found.all[i]->serve_adapters(&served_);
+    for (std::size_t a = 0; a < adapters_.size(); ++a) {
+      found.all[i]->serve_factors(a, adapters_[a].linears[i]);
+    }
+  }
+}
+
+// Pieces of one adapter that stand beside each other go through its products together.
+void StepModel::name_adapter_rows(std::span<const Piece> pieces) {
+  served_.rows.clear();
+  std::int64_t row = 0;
+  for (const Piece& piece : pieces) {
+    const std::int64_t count = std::ssize(piece.tokens);
+    if (piece.adapter >= 0) {
+      const auto adapter = static_cast<std::size_t>(piece.adapter);
+      ATOLL_CHECK(adapter < adapters_.size(), "adapter {} of {}", adapter, adapters_.size());
+      const bool goes_on = !served_.rows.empty() && served_.rows.back().adapter == adapter &&
+                           served_.rows.back().begin + served_.rows.back().count == row;
+      if (goes_on) {
+        served_.rows.back().count += count;
+      } else {
+        served_.rows.push_back({row, count, adapter});
+      }
+    }
+    row += count;
+  }
+}
+
 void StepModel::take_input(std::int64_t rows, std::span<const float> input) {
   if (layers_.first == 0) return;
   ATOLL_CHECK_EQ(std::ssize(input), rows * model_->config.hidden_size);
@@ -183,6 +247,7 @@ Tensor StepModel::forward(std::span<const Piece> pieces, std::span<const float> 
     row += count;
   }
   take_input(row, input);
+  name_adapter_rows(pieces);
   const auto size = std::ranges::lower_bound(sizes_, row);
   const Spec spec = {Dtype::kI32, {1, *size}};
   const Batch batch = {.tokens = Tensor(tokens_.data(), spec),

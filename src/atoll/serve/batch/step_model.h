@@ -9,6 +9,7 @@
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/runner/runner.h"
 #include "atoll/parallel/store/param_store.h"
+#include "atoll/serve/batch/step_adapters.h"
 #include "atoll/serve/head_logits.h"
 #include "atoll/serve/rounded_store.h"
 
@@ -51,14 +52,21 @@ class StepModel {
     return (positions + kBlockSize - 1) / kBlockSize;
   }
 
+  /// `adapters`: of a model with all layers, what Piece::adapter may name.
   /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
   /// a CPU.
   StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
-            const StepRoom& room, const StepLayers& layers = {}, const KeepStored& keep = {});
+            const StepRoom& room, const StepLayers& layers = {}, const KeepStored& keep = {},
+            std::vector<StepAdapter> adapters = {});
+
+  StepModel(const StepModel&) = delete;
+  StepModel& operator=(const StepModel&) = delete;
 
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }
   const StepRoom& room() const { return room_; }
+  /// The names of the adapters; Piece::adapter is a place among them.
+  std::vector<std::string> adapters() const;
   bool has_head() const { return layers_.has_head(model_->config); }
   /// Gives the parameters the values that training would begin with.
   void initialise(std::uint64_t seed);
@@ -79,6 +87,7 @@ class StepModel {
     std::span<const std::int32_t> blocks;
     Wanted wanted = Wanted::kLast;
     bool wants_hidden = false;
+    std::int64_t adapter = -1;  ///< whose rows these are; -1: of the model as it is
   };
   /// What follows a row of a piece.
   struct RowLogits {
@@ -109,6 +118,8 @@ class StepModel {
   };
 
   void plan_memory();
+  void attach_adapters();
+  void name_adapter_rows(std::span<const Piece> pieces);
   // The hidden states of so many rows and of those that fill them up.
   Tensor forward(std::span<const Piece> pieces, std::span<const float> input);
   void take_input(std::int64_t rows, std::span<const float> input);
@@ -120,6 +131,8 @@ class StepModel {
   StepLayers layers_;
   std::vector<std::int64_t> sizes_;  // rows of a step that memory is planned for, ascending
   std::vector<float> input_;         // (rows, C), what the first of these layers reads
+  std::vector<StepAdapter> adapters_;
+  nn::ServedAdapters served_;  // of the step under way; the model's Linears read it
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<parallel::ParamStore> store_;
   HeadLogits head_;
