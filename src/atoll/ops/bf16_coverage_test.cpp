@@ -211,8 +211,8 @@ const std::set<std::string> kNeverBf16 = {
     "muon_momentum",
     "orthogonalize",  // gradients and momenta
     "matmul_int8",
-    "embedding_int8",   // weights in 8 bits, activations in f32
-    "attention_paged",  // of a cache in f32
+    "embedding_int8",           // weights in 8 bits, activations in f32
+    "attention_paged",          // of a cache in f32
     "widen_packed",             // to f32
     "cross_entropy_of_logits",  // logits are in the compute dtype
     "local_tokens",
