@@ -10,7 +10,7 @@
 #include "atoll/base/log.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
-#include "atoll/serve/api/reasoning.h"
+#include "atoll/serve/api/reasoning/reasoning.h"
 #include "atoll/serve/grammar/constraint.h"
 
 namespace atl::cli {

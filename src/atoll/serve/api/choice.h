@@ -10,7 +10,7 @@
 #include "atoll/serve/api/answer.h"
 #include "atoll/serve/api/answer_text.h"
 #include "atoll/serve/api/logprobs_text.h"
-#include "atoll/serve/api/reasoning.h"
+#include "atoll/serve/api/reasoning/reasoning.h"
 #include "atoll/serve/api/serving.h"
 #include "atoll/serve/api/tool_calls.h"
 

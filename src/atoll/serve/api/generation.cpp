@@ -9,8 +9,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/http/access.h"
-#include "atoll/serve/api/reasoning.h"
-#include "atoll/serve/api/reasoning_constraint.h"
+#include "atoll/serve/api/reasoning/reasoning.h"
+#include "atoll/serve/api/reasoning/reasoning_constraint.h"
 
 namespace atl::serve::api {
 

@@ -164,7 +164,7 @@ std::unique_ptr<StepModel> adapted_model(const nn::ModelConfig& config, const St
                                          int threads) {
   const auto plain = tiny_model(config, {.max_positions = 8, .max_rows = 1, .num_blocks = 1});
   auto model = std::make_unique<StepModel>(
-      test::open_cpu(threads), config, Weights::kF32, room, StepLayers{}, KeepStored{},
+      open_cpu(threads), config, Weights::kF32, room, StepLayers{}, KeepStored{},
       std::vector{drawn_adapter(*plain, "x", 3), drawn_adapter(*plain, "y", 4)});
   model->initialise(5);
   return model;

@@ -1,4 +1,4 @@
-#include "atoll/serve/api/reasoning.h"
+#include "atoll/serve/api/reasoning/reasoning.h"
 
 #include <utility>
 

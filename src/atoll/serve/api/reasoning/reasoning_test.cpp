@@ -1,6 +1,6 @@
-#include "atoll/serve/api/reasoning.h"
+#include "atoll/serve/api/reasoning/reasoning.h"
 
-#include "atoll/serve/api/reasoning_constraint.h"
+#include "atoll/serve/api/reasoning/reasoning_constraint.h"
 #include "atoll/serve/api/service_testing.h"
 
 namespace atl::serve::api {

@@ -1,8 +1,8 @@
-#include "atoll/serve/api/reasoning_constraint.h"
+#include "atoll/serve/api/reasoning/reasoning_constraint.h"
 
 #include <utility>
 
-#include "atoll/serve/api/reasoning.h"
+#include "atoll/serve/api/reasoning/reasoning.h"
 
 namespace atl::serve::api {
 
