@@ -7,7 +7,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/model_dir/adapter_merge.h"
-#include "atoll/nn/linear.h"
+#include "atoll/nn/adapters/linears.h"
 #include "atoll/nn/models/family.h"
 
 namespace atl::model_dir {
@@ -15,16 +15,6 @@ namespace atl::model_dir {
 namespace fs = std::filesystem;
 
 namespace {
-
-// The Linears of a model, in order; one that two places share counts once.
-class Linears final : public nn::ParamVisitor {
- public:
-  void linear(nn::Linear& linear) override {
-    if (std::ranges::find(all, &linear) == all.end()) all.push_back(&linear);
-  }
-  void param(nn::Param& /*param*/) override {}
-  std::vector<nn::Linear*> all;
-};
 
 void refuse_alone(const fs::path& directory, const std::string& what) {
   throw user_error(
@@ -62,9 +52,7 @@ ServedAdapter::ServedAdapter(const fs::path& directory, const nn::ModelConfig& c
     const std::string tensor = factors.tensor;
     by_tensor.emplace(tensor, std::move(factors));
   }
-  Linears found;
-  model->visit(found);
-  for (const nn::Linear* linear : found.all) {
+  for (const nn::Linear* linear : nn::linears_of(*model)) {
     std::vector<Block> blocks;
     for (const nn::FileTensor& file : linear->weight().files) {
       const auto at = by_tensor.find(file.name);

@@ -22,7 +22,7 @@ class ServedAdapter {
 
   /// The greatest rank of a Linear.
   std::int64_t max_rank() const { return max_rank_; }
-  /// The factors of each Linear, in the order in which a ParamVisitor meets them.
+  /// The factors of each Linear, as nn::linears_of() has them.
   const std::vector<nn::ServedFactors>& linears() const { return linears_; }
   std::size_t bytes() const;
 

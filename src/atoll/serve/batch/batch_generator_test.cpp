@@ -14,7 +14,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/rng.h"
-#include "atoll/nn/linear.h"
+#include "atoll/nn/adapters/linears.h"
 #include "atoll/ops/testing.h"
 #include "atoll/serve/batch/batch_testing.h"
 #include "atoll/serve/inference_engine.h"
@@ -170,14 +170,7 @@ INSTANTIATE_TEST_SUITE_P(All, Families,
 
 // Factors for each Linear of a model but the third, the same for the same seed.
 StepAdapter drawn_adapter(StepModel& model, const std::string& name, std::uint64_t seed) {
-  struct Finder final : nn::ParamVisitor {
-    void linear(nn::Linear& linear) override {
-      if (std::ranges::find(all, &linear) == all.end()) all.push_back(&linear);
-    }
-    void param(nn::Param& /*param*/) override {}
-    std::vector<nn::Linear*> all;
-  } found;
-  model.model().visit(found);
+  const std::vector<nn::Linear*> all = nn::linears_of(model.model());
   // Its owner is the adapter.
   auto memory = std::make_shared<std::deque<std::vector<float>>>();
   const RngStream random(seed, RngPurpose::kSynthetic, 2);
@@ -191,8 +184,8 @@ StepAdapter drawn_adapter(StepModel& model, const std::string& name, std::uint64
   };
   StepAdapter adapter = {.name = name, .linears = {}, .memory = memory};
   const std::int64_t rank = 2 + static_cast<std::int64_t>(seed % 3);
-  for (std::size_t i = 0; i < found.all.size(); ++i) {
-    const Shape& w = found.all[i]->weight().spec.shape;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Shape& w = all[i]->weight().spec.shape;
     nn::ServedFactors factors;
     if (i != 2) factors = {drawn({rank, w.dim(1)}), drawn({w.dim(0), rank})};
     adapter.linears.push_back(factors);

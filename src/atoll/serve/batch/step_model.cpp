@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
-#include "atoll/nn/linear.h"
+#include "atoll/nn/adapters/linears.h"
 #include "atoll/parallel/schedule/rank_schedule.h"
 #include "atoll/parallel/schedule/stage_cut.h"
 #include "atoll/tensor/host_access.h"
@@ -81,16 +81,6 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
       "serving many requests at once runs on a CPU so far; leave out --device, or use `atoll "
       "generate` on a GPU");
 }
-
-// The Linears of a model in the order in which it shows them, each once.
-class Linears final : public nn::ParamVisitor {
- public:
-  void linear(nn::Linear& linear) override {
-    if (std::ranges::find(all, &linear) == all.end()) all.push_back(&linear);
-  }
-  void param(nn::Param& /*param*/) override {}
-  std::vector<nn::Linear*> all;
-};
 
 }  // namespace
 
@@ -182,20 +172,19 @@ void StepModel::attach_adapters() {
   if (adapters_.empty()) return;
   ATOLL_CHECK(layers_.count(model_->config) == model_->config.num_layers,
               "adapters of a part of the layers");
-  Linears found;
-  model_->visit(found);
+  const std::vector<nn::Linear*> all = nn::linears_of(*model_);
   for (std::size_t a = 0; a < adapters_.size(); ++a) {
     const std::vector<nn::ServedFactors>& linears = adapters_[a].linears;
-    ATOLL_CHECK_EQ(linears.size(), found.all.size());
+    ATOLL_CHECK_EQ(linears.size(), all.size());
     for (const nn::ServedFactors& factors : linears) {
       const std::int64_t rank = factors.a.defined() ? factors.a.dim(0) : 0;
       served_.max_rank = std::max(served_.max_rank, rank);
     }
   }
-  for (std::size_t i = 0; i < found.all.size(); ++i) {
-    found.all[i]->serve_adapters(&served_);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i]->serve_adapters(&served_);
     for (std::size_t a = 0; a < adapters_.size(); ++a) {
-      found.all[i]->serve_factors(a, adapters_[a].linears[i]);
+      all[i]->serve_factors(a, adapters_[a].linears[i]);
     }
   }
 }

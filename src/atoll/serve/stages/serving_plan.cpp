@@ -18,9 +18,8 @@ struct Work {
 
 Work work_of(const nn::ModelConfig& config, const ServingNeeds& needs, const LayerBytes& bytes,
              const StepLayers& layers) {
-  StepLayers read = layers;
   double weights = stage_bytes(bytes, layers) / sizeof(float);
-  if (read.first == 0) weights -= bytes.embedding / sizeof(float);
+  if (layers.first == 0) weights -= bytes.embedding / sizeof(float);
   const double positions = static_cast<double>(needs.max_positions) / 2;
   const double block = static_cast<double>(StepModel::block_bytes(config, layers));
   return {.read_bytes = weights * needs.bytes_per_weight,
