@@ -7,6 +7,7 @@
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <functional>
@@ -33,6 +34,11 @@ class TerminalProgram {
       ::execv(argv[0], argv.data());
       ::_exit(127);
     }
+    // Without this, Ctrl-C throws away what the program has written and nobody has read yet.
+    termios settings{};
+    EXPECT_EQ(::tcgetattr(terminal_, &settings), 0);
+    settings.c_lflag |= NOFLSH;
+    EXPECT_EQ(::tcsetattr(terminal_, TCSANOW, &settings), 0);
   }
   ~TerminalProgram() {
     if (child_ >= 0) {

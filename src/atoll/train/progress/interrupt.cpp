@@ -58,8 +58,8 @@ extern "C" void note_signal(int number) {
   const Notices* const told = notices;
   switch (wishes.take(number, StopWishes::Clock::now())) {
     case Wish::kStop:
-      received = number;
       if (told != nullptr) say(told->first[static_cast<std::size_t>(number)]);
+      received = number;  // last: whoever sees it prints after the notice
       break;
     case Wish::kNothing:
       if (told != nullptr && number == SIGINT) say(told->again);
