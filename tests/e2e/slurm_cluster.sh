@@ -3,6 +3,7 @@
 # a network of its own with a host name of its own, n1 to n4. Needs root, slurm-wlm, munge, iproute2.
 #   slurm_cluster.sh start DIR          returns when all four nodes are idle
 #   slurm_cluster.sh on DIR NODE COMMAND...   runs a command there; NODE: n1 to n4, or login
+#   slurm_cluster.sh pids DIR NODE      the processes there
 #   slurm_cluster.sh stop DIR
 set -euo pipefail
 
@@ -76,7 +77,7 @@ MinJobAge=600
 InactiveLimit=0
 SlurmdTimeout=20
 NodeName=n[1-4] NodeAddr=10.98.0.[1-4] CPUs=2 RealMemory=512 State=UNKNOWN
-PartitionName=low Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20
+PartitionName=low Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=high Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=10
 END
 }
@@ -125,12 +126,13 @@ stop() {
 case $action in
   start) start ;;
   stop) stop ;;
+  pids) ip netns pids "$prefix-$3" ;;
   on)
     shift 2
     on_node "$@"
     ;;
   *)
-    sed -n '2,6s/^# *//p' "$0" >&2
+    sed -n '2,7s/^# *//p' "$0" >&2
     exit 2
     ;;
 esac
