@@ -229,5 +229,24 @@ TEST_F(Ranks, MpirunMayBeCalledDirectly) {
   EXPECT_EQ(weights("run"), weights("threads"));
 }
 
+// MPICH's launcher: its PMI tells the ranks where they meet, and they need no MPI.
+TEST_F(Ranks, ThatMpichStartsHaveTheSameBits) {
+  if (std::system("command -v mpiexec.hydra >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "MPICH is not installed";
+  }
+  const Finished one = run_ranks("one", e2e::exact({}, 3));
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  for (const char* backend : {"gloo", "tcp"}) {
+    std::string line = "mpiexec.hydra -n 3 '" + test_program().string() + "'";
+    for (const std::string& word :
+         ranked(backend, e2e::exact({fmt::format("--backend={}", backend)}, 3))) {
+      line += " '" + word + "'";
+    }
+    ASSERT_EQ(std::system((line + " >'" + path("said") + "' 2>&1 </dev/null").c_str()), 0)
+        << read_file(path("said"));
+    EXPECT_EQ(weights(backend, 3), weights("one", 3)) << backend;
+  }
+}
+
 }  // namespace
 }  // namespace atl

@@ -62,25 +62,6 @@ TEST_F(Ranks, MoreThanABatchHasAreRefusedAtOnce) {
   EXPECT_THAT(error_line(atoll(plan)), HasSubstr("1,000 ranks"));
 }
 
-// What torchrun and its like leave in the environment, where flags do not say the same.
-TEST_F(Ranks, OfALauncherThatIsNotReadAreRefusedByName) {
-  const std::map<std::string, std::string> torchrun = {
-      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29400"}};
-  for (const auto& [name, value] : torchrun) ::setenv(name.c_str(), value.c_str(), 1);
-  const Finished refused = run_ranks("alone", {});
-  const Finished one = run_ranks("one", {"-n", "1", "--train.steps=1"});
-  // Each island is started alone.
-  const Finished island = run_ranks("island", {"--islands", "1", "--train.steps=1"});
-  for (const auto& [name, value] : torchrun) ::unsetenv(name.c_str());
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(error_line(refused),
-              AllOf(HasSubstr("torchrun has started this"),
-                    HasSubstr("--rank=1 --ranks=2 --rendezvous=tcp://127.0.0.1:29400")));
-  EXPECT_FALSE(fs::exists(path("alone")));
-  EXPECT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_EQ(island.exit_code, 0) << island.err;
-}
-
 TEST_F(Ranks, WhicheverWayCollectivesGoTheBitsAreTheSame) {
   const std::vector<std::string> three = {"-n", "3", "--train.batch_size=6",
                                           "--train.micro_batch=1"};

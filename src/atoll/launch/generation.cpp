@@ -37,8 +37,11 @@ int finish(const GroupOutcome& outcome) {
 }
 
 Generations::Generations(const std::string& backend, TrainCall call, const std::string& rendezvous,
-                         bool has_remote)
-    : backend_(find_backend(backend)), call_(std::move(call)) {
+                         bool has_remote, RanksHere here)
+    : backend_(find_backend(backend)),
+      call_(std::move(call)),
+      here_(here),
+      rendezvous_(rendezvous) {
   const std::string why_not = backend_.why_not_built ? backend_.why_not_built() : "";
   if (!why_not.empty()) throw user_error("{}", why_not);
   if (has_remote && !backend_.spans_hosts) {
@@ -50,6 +53,7 @@ Generations::Generations(const std::string& backend, TrainCall call, const std::
     comm::check_mpi_places(comm::mpi_places());
     return;
   }
+  if (here_.first > 0) return;
   std::pair<std::string, int> place = {has_remote ? this_host() : "127.0.0.1", 0};
   if (!rendezvous.empty()) place = split_address(rendezvous);
   server_ = std::make_unique<comm::RendezvousServer>(place.first, place.second);
@@ -60,8 +64,11 @@ GroupEnd Generations::run(const std::vector<std::string>& hosts, const GroupOpti
   if (backend_.is_started_by_mpirun()) {
     return run_group(mpirun_processes(call_, hosts, backend_.name), options, signals);
   }
-  const RendezvousPoint point = {
-      .rendezvous = server_->address(), .generation = generation_++, .backend = backend_.name};
+  const RendezvousPoint point = {.rendezvous = this->rendezvous(),
+                                 .generation = generation_++,
+                                 .backend = backend_.name,
+                                 .first = here_.first,
+                                 .ranks = here_.ranks};
   return run_group(rendezvous_processes(call_, hosts, point, elsewhere), options, signals);
 }
 

@@ -1,12 +1,15 @@
 #include "atoll/launch/hosts.h"
 
+#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <chrono>
 #include <sstream>
+#include <thread>
 
 #include "atoll/base/error.h"
 #include "atoll/base/files/text_encoding.h"
@@ -75,6 +78,23 @@ std::string this_host() {
 
 bool is_this_host(const std::string& name) {
   return name == "localhost" || name == "127.0.0.1" || name == "::1" || name == this_host();
+}
+
+void wait_for_host(const std::string& host, double timeout_s) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
+  for (;;) {
+    addrinfo* found = nullptr;
+    const int code = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+    if (code == 0) return ::freeaddrinfo(found);
+    if (Clock::now() >= deadline) {
+      throw make_error(ErrorKind::kPeer,
+                       "{}, where the ranks meet, is not known here after {} s: {}; see that the "
+                       "first process has started, or give --rendezvous=tcp://HOST:PORT of it",
+                       host, timeout_s, ::gai_strerror(code));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
 }
 
 }  // namespace atl::launch

@@ -29,4 +29,8 @@ bool is_this_host(const std::string& name);
 /// What this machine calls itself.
 std::string this_host();
 
+/// Waits until this machine can look the host up: engines start a process before others know the
+/// name of its machine. Throws Error(kPeer) after `timeout_s` seconds.
+void wait_for_host(const std::string& host, double timeout_s);
+
 }  // namespace atl::launch

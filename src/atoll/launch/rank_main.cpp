@@ -19,7 +19,9 @@
 #include "atoll/base/threads/thread_pool.h"
 #include "atoll/comm/rendezvous/rendezvous.h"
 #include "atoll/launch/backend.h"
+#include "atoll/launch/engines/pmi.h"
 #include "atoll/launch/generation.h"
+#include "atoll/launch/hosts.h"
 
 namespace atl::launch {
 
@@ -82,6 +84,15 @@ std::unique_ptr<comm::RendezvousServer> serve_by_hand(const RankPlan& plan,
   return std::make_unique<comm::RendezvousServer>(host, port);
 }
 
+// Where ranks meet that know nothing but their PMI: rank 0 serves the rendezvous, and the PMI tells
+// the others where.
+std::unique_ptr<comm::RendezvousServer> meet_by_pmi(RankPlan& plan, double timeout_s) {
+  std::unique_ptr<comm::RendezvousServer> server;
+  if (plan.rank == 0) server = std::make_unique<comm::RendezvousServer>(this_host(), 0);
+  plan.rendezvous = share_by_pmi(plan.rank == 0, server ? server->address() : "", timeout_s);
+  return server;
+}
+
 // Gives all ranks the lines of rank 0.
 std::vector<std::string> broadcast_lines(comm::World& world,
                                          const std::vector<std::string>& lines) {
@@ -113,9 +124,10 @@ int run_watched(const RankOptions& options, int rank,
   }
 }
 
-int run_rank(const RankPlan& plan, const RankOptions& options,
+int run_rank(const RankPlan& told, const RankOptions& options,
              const comm::WorldOptions& world_options,
              const std::function<int(comm::World& world, RankReporter& reporter)>& body) {
+  RankPlan plan = told;
   if (options.watches_input) obey_input();
   if (plan.rank > 0) log::set_level(log::Level::kWarning);
   const Backend& backend = find_backend(plan.backend);
@@ -125,7 +137,11 @@ int run_rank(const RankPlan& plan, const RankOptions& options,
   std::unique_ptr<comm::RendezvousServer> server;
   std::unique_ptr<comm::World> world;
   try {
-    if (backend.meets_at_rendezvous()) server = serve_by_hand(plan, options);
+    if (plan.rendezvous == kPmiRendezvous) {
+      server = meet_by_pmi(plan, world_options.timeout_s);
+    } else if (backend.meets_at_rendezvous()) {
+      server = serve_by_hand(plan, options);
+    }
     world = open_world(backend, plan, options.generation, world_options);
     return body(*world, reporter);
   } catch (const std::exception& error) {

@@ -69,22 +69,23 @@ std::vector<RankProcess> rendezvous_processes(const TrainCall& call,
                                               const RendezvousPoint& point,
                                               const StartElsewhere& elsewhere) {
   std::vector<RankProcess> processes;
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    const RankOrder order = {.rank = static_cast<int>(rank),
-                             .ranks = static_cast<int>(hosts.size()),
+  const int here = static_cast<int>(hosts.size());
+  for (std::size_t place = 0; place < hosts.size(); ++place) {
+    const RankOrder order = {.rank = point.first + static_cast<int>(place),
+                             .ranks = point.ranks > 0 ? point.ranks : here,
                              .generation = point.generation,
                              .backend = point.backend};
     std::optional<RankProcess> process;
-    if (elsewhere) process = elsewhere(hosts[rank], order);
+    if (elsewhere) process = elsewhere(hosts[place], order);
     if (!process) {
       std::vector<std::string> argv = train_command_line(call);
       for (std::string& flag : rank_flags(order, point.rendezvous)) {
         argv.push_back(std::move(flag));
       }
-      process = process_on(hosts[rank], std::move(argv), call.directory);
+      process = process_on(hosts[place], std::move(argv), call.directory);
     }
     process->rank = order.rank;
-    process->shows_output = rank == 0;
+    process->shows_output = order.rank == 0;
     processes.push_back(*std::move(process));
   }
   return processes;

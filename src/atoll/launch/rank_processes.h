@@ -35,6 +35,8 @@ struct RendezvousPoint {
   std::string rendezvous;
   int generation = 0;
   std::string backend;  ///< its name; empty: that which a rank takes by default
+  int first = 0;        ///< the first rank that is started here
+  int ranks = 0;        ///< of the run; 0: as many as are started here
 };
 
 /// Starts a rank where only its caller knows how: nothing for a host that it does not know.

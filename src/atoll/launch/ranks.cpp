@@ -17,6 +17,7 @@ constexpr const char* kVariables[] = {"OMPI_COMM_WORLD_RANK",
                                       "OMPI_COMM_WORLD_SIZE",
                                       "PMI_RANK",
                                       "PMI_SIZE",
+                                      "PMI_FD",
                                       "PMIX_RANK",
                                       "SLURM_PROCID",
                                       "SLURM_NTASKS",
@@ -36,7 +37,8 @@ constexpr std::int64_t kMostRanks = 65536;
 // A launcher, as the environment variables show it.
 struct Launcher {
   std::string name;                          // "mpirun"
-  Bootstrap bootstrap = Bootstrap::kMpirun;  // of its ranks
+  Bootstrap bootstrap = Bootstrap::kMpirun;  // of its ranks, unless flags say another
+  bool has_pmi = true;                       // an MPI may find its ranks
   std::string rank_variable, size_variable;
   int rank = 0;
   int size = 0;  // 0: unknown
@@ -91,8 +93,16 @@ std::optional<Launcher> find_launcher(const Environment& environment) {
                                      .size_variable = "OMPI_COMM_WORLD_SIZE"});
   }
   if (has("PMI_RANK") || has("PMI_SIZE")) {
-    return launched_by(environment,
-                       {.name = "a PMI", .rank_variable = "PMI_RANK", .size_variable = "PMI_SIZE"});
+    // MPICH's mpiexec and srun --mpi=pmi2 speak protocols that our MPI may not know, which then
+    // takes each rank for the only one.
+    const bool meets_without = has("PMI_FD") || !slurm_size_variable(environment).empty();
+    const bool has_pmix = has("PMIX_RANK");
+    return launched_by(
+        environment,
+        {.name = "a PMI",
+         .bootstrap = meets_without && !has_pmix ? Bootstrap::kRendezvous : Bootstrap::kMpirun,
+         .rank_variable = "PMI_RANK",
+         .size_variable = "PMI_SIZE"});
   }
   const std::string slurm_size = slurm_size_variable(environment);
   if (has("PMIX_RANK")) {
@@ -102,6 +112,7 @@ std::optional<Launcher> find_launcher(const Environment& environment) {
   if (has("SLURM_PROCID") && !slurm_size.empty()) {
     return launched_by(environment, {.name = "srun",
                                      .bootstrap = Bootstrap::kRendezvous,
+                                     .has_pmi = false,
                                      .rank_variable = "SLURM_PROCID",
                                      .size_variable = slurm_size});
   }
@@ -190,7 +201,7 @@ RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
         backend.name, launcher.name, launcher.size, plan.origin,
         default_backend(launcher.bootstrap).name);
   }
-  if (backend.is_started_by_mpirun() && launcher.bootstrap != Bootstrap::kMpirun) {
+  if (backend.is_started_by_mpirun() && !launcher.has_pmi) {
     throw user_error(
         "--backend={} needs a PMI, and srun has started this program without one; "
         "use `srun --mpi=pmix`, or --backend={}",
@@ -201,6 +212,8 @@ RankPlan plan_launched(const RankFlags& flags, const Environment& environment,
     const bool has_step = !slurm_size_variable(environment).empty();
     if (plan.rendezvous.empty() && launcher.name != "mpirun" && has_step) {
       plan.rendezvous = slurm_rendezvous(environment);
+    } else if (plan.rendezvous.empty() && look_up(environment, "PMI_FD")) {
+      plan.rendezvous = kPmiRendezvous;
     }
     if (plan.rendezvous.empty() || launcher.size == 0) {
       throw user_error(
@@ -294,6 +307,34 @@ RankPlan plan_first(const RankFlags& flags) {
           .origin = all_slots ? "--hostfile" : "-n"};
 }
 
+// "torchrun has started this beside others (RANK=1, WORLD_SIZE=4)".
+std::string started_by(const EngineTask& task) {
+  return fmt::format("{} has started this beside others ({})", task.engine, task.variables);
+}
+
+// How many ranks there are of all processes of an engine, `each` of every process.
+int count_ranks(const RankFlags& flags, const EngineTask& task, int each) {
+  if (task.count == 0 && !flags.ranks) {
+    throw user_error("{}, and does not tell how many there are; give --ranks=N, the same to all",
+                     started_by(task));
+  }
+  const std::int64_t ranks =
+      task.count == 0 ? *flags.ranks : static_cast<std::int64_t>(task.count) * each;
+  if (flags.ranks && *flags.ranks != ranks) {
+    throw user_error("--ranks {}, but {}: {} ranks; leave --ranks out", *flags.ranks,
+                     started_by(task), ranks);
+  }
+  if (ranks % each != 0) {
+    throw user_error("--ranks {} are no multiple of -n {}, the ranks of each process", ranks, each);
+  }
+  if (task.index >= ranks / each) {
+    throw user_error("{}, which is one too many for {} ranks, {} a process; start all of them anew",
+                     started_by(task), ranks, each);
+  }
+  check_count("--ranks", ranks);
+  return static_cast<int>(ranks);
+}
+
 }  // namespace
 
 std::span<const char* const> rank_variables() {
@@ -328,6 +369,56 @@ std::string slurm_advice(const Environment& environment) {
       fmt::join(several, " on "));
 }
 
+bool is_launched(const Environment& environment) {
+  const std::optional<Launcher> launcher = find_launcher(environment);
+  return launcher && launcher->size != 1;
+}
+
+RankPlan plan_engine_task(const RankFlags& flags, const EngineTask& task) {
+  if (!flags.backend.empty()) find_backend(flags.backend);
+  check_count("-n", flags.num_ranks);
+  check_rendezvous(flags.rendezvous);
+  if (task.is_rank && flags.num_ranks && *flags.num_ranks != task.count) {
+    throw user_error(
+        "-n {}, but {}: each is one rank; leave -n out, or give --rank=0 --ranks=1 where each is "
+        "to train by itself",
+        *flags.num_ranks, started_by(task));
+  }
+  const int each = task.is_rank ? 1 : static_cast<int>(flags.num_ranks.value_or(task.ranks_each));
+  const int ranks = count_ranks(flags, task, each);
+  if (task.count == 1) {
+    RankFlags alone = flags;
+    alone.ranks.reset();
+    alone.num_ranks = each;
+    return plan_first(alone);
+  }
+  if (ranks == 1) return {.origin = "--ranks"};
+  const Backend& backend = backend_of(flags, Bootstrap::kRendezvous);
+  if (!backend.meets_at_rendezvous()) {
+    throw user_error("--backend={} {}, but {}; use --backend={}", backend.name,
+                     backend.is_threads() ? "makes ranks in one process" : "needs mpirun",
+                     started_by(task), backend_names({Bootstrap::kRendezvous}));
+  }
+  RankPlan plan = {.role = each == 1 ? Role::kRank : Role::kParent,
+                   .backend = backend.name,
+                   .ranks = ranks,
+                   .rank = task.index * each,
+                   .rendezvous = flags.rendezvous.empty() ? task.rendezvous : flags.rendezvous,
+                   .here = each == 1 ? 0 : each,
+                   .origin = task.variables,
+                   .engine = task.engine};
+  if (plan.rendezvous.empty()) {
+    throw user_error(
+        "{}, and does not tell where the first one is; give --rendezvous=tcp://HOST:PORT of it",
+        started_by(task));
+  }
+  if (plan.here > 0 && !plan.rendezvous.starts_with("tcp://")) {
+    throw user_error("--rendezvous={}: with several ranks on each machine give tcp://HOST:PORT",
+                     plan.rendezvous);
+  }
+  return plan;
+}
+
 RankPlan plan_ranks(const RankFlags& flags, const Environment& environment) {
   if (!flags.backend.empty()) find_backend(flags.backend);
   check_count("-n", flags.num_ranks);
@@ -338,23 +429,38 @@ RankPlan plan_ranks(const RankFlags& flags, const Environment& environment) {
   return flags.rank ? plan_by_hand(flags) : plan_first(flags);
 }
 
-std::optional<LaunchTask> launch_task(const Environment& environment) {
+std::optional<LaunchTask> launch_task(const Environment& environment, const Environment& engine) {
   const std::string size = slurm_size_variable(environment);
   if (look_up(environment, "SLURM_PROCID") && !size.empty()) {
     const Launcher srun = launched_by(
         environment, {.name = "srun", .rank_variable = "SLURM_PROCID", .size_variable = size});
     if (srun.size == 1) return std::nullopt;
-    return LaunchTask{.is_first = srun.rank == 0,
+    return LaunchTask{.engine = "srun",
+                      .is_first = srun.rank == 0,
                       .rendezvous = slurm_rendezvous(environment),
                       .name = fmt::format("{}-{}", this_host(), srun.rank),
                       .num_tasks = srun.size};
   }
   const std::optional<Launcher> launcher = find_launcher(environment);
-  if (!launcher || launcher->size == 1) return std::nullopt;
-  throw user_error(
-      "{} has started this ({} is set), and `atoll launch` starts ranks itself; call it once, or "
-      "start `atoll train` so",
-      launcher->name, launcher->rank_variable);
+  if (launcher && launcher->size != 1) {
+    throw user_error(
+        "{} has started this ({} is set), and `atoll launch` starts ranks itself; call it once, or "
+        "start `atoll train` so",
+        launcher->name, launcher->rank_variable);
+  }
+  const std::optional<EngineTask> task = engine_task(engine, /*is_counted=*/true);
+  if (!task) return std::nullopt;
+  if (task->is_rank) {
+    throw user_error(
+        "{}, and `atoll launch` starts ranks itself; call it once, or start `atoll train` so",
+        started_by(*task));
+  }
+  return LaunchTask{.engine = task->engine,
+                    .is_first = task->index == 0,
+                    .rendezvous = task->rendezvous,
+                    .name = fmt::format("{}-{}", this_host(), task->index),
+                    .num_tasks = task->count,
+                    .slots = task->ranks_each};
 }
 
 }  // namespace atl::launch

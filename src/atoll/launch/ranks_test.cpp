@@ -163,6 +163,19 @@ TEST(PlanRanks, APmiMeansMpi) {
   EXPECT_EQ(plan({}, {{"PMIX_RANK", "3"}}).ranks, 0) << "MPI knows";
 }
 
+// Ours may not know that PMI, and would take each rank for the only one.
+TEST(PlanRanks, APmiOfAnotherMpiMeansGloo) {
+  const Environment mpich = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_FD", "6"}};
+  EXPECT_EQ(plan({}, mpich).backend, "gloo");
+  EXPECT_EQ(plan({}, mpich).rendezvous, kPmiRendezvous);
+  EXPECT_EQ(plan({.rendezvous = "tcp://x:5"}, mpich).rendezvous, "tcp://x:5");
+  EXPECT_EQ(plan({.backend = "mpi"}, mpich).backend, "mpi");
+  Environment pmi2 = kSrun;
+  pmi2.insert({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_FD", "6"}});
+  EXPECT_EQ(plan({}, pmi2).backend, "gloo");
+  EXPECT_EQ(plan({}, pmi2).rendezvous, plan({}, kSrun).rendezvous);
+}
+
 TEST(PlanRanks, SrunWithoutAPmiIsGlooWithTheFirstNodeAsRendezvous) {
   const RankPlan process = plan({}, kSrun);
   EXPECT_EQ(process.role, Role::kRank);

@@ -2,17 +2,18 @@
 #include <memory>
 #include <optional>
 
+#include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/pages/metrics_page.h"
 #include "atoll/cli/pages/run_watch.h"
 #include "atoll/cli/pages/watch_beside.h"
 #include "atoll/launch/agent.h"
 #include "atoll/launch/backend.h"
-#include "atoll/launch/foreign_launcher.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/join.h"
 #include "atoll/launch/rank_main.h"
 #include "atoll/launch/ranks.h"
+#include "atoll/launch/run_plan.h"
 #include "atoll/train/config/recipe.h"
 #include "atoll/train/model/memory_check.h"
 
@@ -117,21 +118,39 @@ int run_join(const launch::LaunchOptions& options, const Invocation& invocation)
       signals);
 }
 
-// Each task of an srun is called alike: the first is the launch, and the others join it.
-void follow_scheduler(launch::LaunchOptions& options) {
-  const std::optional<launch::LaunchTask> task = launch::launch_task(launch::rank_environment());
-  if (!task || !options.join.empty()) return;
+// Each task of an srun, or process of an engine, is called alike: the first is the launch, and the
+// others join it.
+void follow_scheduler(launch::LaunchOptions& options, double timeout_s) {
+  if (!options.join.empty()) return;
+  const std::optional<launch::LaunchTask> task = launch::launch_task(
+      launch::rank_environment(),
+      options.hostfile.empty() ? launch::engine_environment() : launch::Environment());
+  if (!task) return;
+  if (options.slots == 0) options.slots = task->slots;
   if (options.slots == 0 || !launch::find_launched_backend(options.backend).meets_at_rendezvous()) {
     throw user_error(
-        "srun has started {} of `atoll launch`, which together are one: say --slots=N, the ranks "
-        "of "
+        "{} has started {} of `atoll launch`, which together are one: say --slots=N, the ranks of "
         "each, and --backend={}",
-        task->num_tasks, launch::backend_names({launch::Bootstrap::kRendezvous}));
+        task->engine, task->num_tasks > 0 ? std::to_string(task->num_tasks) : "several",
+        launch::backend_names({launch::Bootstrap::kRendezvous}));
   }
   launch::forget_rank_environment();  // the ranks are ours, not the scheduler's
   if (options.rendezvous.empty()) options.rendezvous = task->rendezvous;
+  if (options.rendezvous.empty()) {
+    throw user_error(
+        "{} has started several of `atoll launch` and does not tell where the first one is; give "
+        "--rendezvous=tcp://HOST:PORT of it",
+        task->engine);
+  }
+  if (options.rendezvous.starts_with(kTcp)) {
+    launch::wait_for_host(launch::split_address(options.rendezvous).first, timeout_s);
+  }
   if (task->is_first) {
-    if (options.limits.max_ranks == 0) options.limits.max_ranks = options.slots * task->num_tasks;
+    const int tasks = std::max(1, task->num_tasks);
+    if (options.limits.max_ranks == 0) options.limits.max_ranks = options.slots * tasks;
+    log::info("{} has started {} of `atoll launch`; the others join this one at {}", task->engine,
+              task->num_tasks > 0 ? std::to_string(task->num_tasks) : "several",
+              options.rendezvous);
     return;
   }
   options.join = options.rendezvous;
@@ -145,10 +164,8 @@ struct ShownFlags {
 };
 
 int run(launch::LaunchOptions options, const ShownFlags& shown, const Invocation& invocation) {
-  if (options.join.empty() && options.hostfile.empty()) {
-    launch::refuse_foreign_launch(launch::foreign_environment());
-  }
-  follow_scheduler(options);
+  follow_scheduler(options,
+                   train::Recipe(options.recipe, invocation.overrides).config().comm.timeout_s);
   if (!options.join.empty()) {
     if (!shown.metrics.listen.empty()) {
       throw user_error("--metrics-listen belongs to the launch that --join={} joins", options.join);

@@ -14,12 +14,12 @@
 #include "atoll/cli/pages/watch_beside.h"
 #include "atoll/comm/flight_record.h"
 #include "atoll/launch/backend.h"
-#include "atoll/launch/foreign_launcher.h"
 #include "atoll/launch/generation.h"
 #include "atoll/launch/islands.h"
 #include "atoll/launch/membership.h"
 #include "atoll/launch/param_servers.h"
 #include "atoll/launch/rank_main.h"
+#include "atoll/launch/run_plan.h"
 #include "atoll/train/config/recipe.h"
 #include "atoll/train/loop/settled_by_data.h"
 #include "atoll/train/model/memory_check.h"
@@ -165,16 +165,19 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
   if (usr1_saves(recipe)) signals.pass_usr1_on();
   train::require_chosen_layout(recipe.config(),
                                "set what `atoll plan --ranks N --link` prints first");
-  std::vector<std::string> hosts(static_cast<std::size_t>(plan.ranks));
+  std::vector<std::string> hosts(static_cast<std::size_t>(plan.here > 0 ? plan.here : plan.ranks));
   if (!plan.hostfile.empty()) {
     hosts = launch::place_ranks(launch::read_hostfile(plan.hostfile), plan.ranks, plan.hostfile);
   }
-  train::check_ranks(recipe.config(), static_cast<int>(hosts.size()));
+  const int ranks = plan.here > 0 ? plan.ranks : static_cast<int>(hosts.size());
+  train::check_ranks(recipe.config(), ranks);
   const bool has_remote = std::any_of(hosts.begin(), hosts.end(),
                                       [](const std::string& host) { return !host.empty(); });
   if (is_here) train::check_before_ranks(recipe.config(), plan.ranks);
+  launch::wait_for_rendezvous(plan, recipe.config().comm.timeout_s);
   launch::Generations generations(plan.backend, launch::train_call(options.recipe, overrides),
-                                  plan.rendezvous, has_remote);
+                                  plan.rendezvous, has_remote,
+                                  {.first = plan.rank, .ranks = ranks});
   const launch::GroupEnd end = generations.run(hosts, {}, signals);
   const launch::GroupOutcome outcome = launch::outcome_of(end);
   if (!outcome.lost.empty() && end.stop_signal == 0) {
@@ -196,6 +199,7 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
   }
   // Before anybody is told that this rank is there.
   if (recipe && usr1_saves(*recipe)) train::save_at_usr1(/*is_told=*/plan.rank == 0);
+  launch::wait_for_rendezvous(plan, recipe ? recipe->config().comm.timeout_s : 0);
   return launch::run_rank(
       plan, options.member, recipe ? world_options(recipe->config()) : comm::WorldOptions(),
       [&](comm::World& world, launch::RankReporter& reporter) {
@@ -323,10 +327,11 @@ std::vector<std::string> watched_dirs(const Options& options, const Invocation& 
   return {recipe.config().run.dir};
 }
 
-// Islands, and workers of parameter servers, are each started alone.
-bool is_run_of_its_own(const Options& options, const Invocation& invocation) {
+launch::RunKind kind_of_run(const Options& options, const Invocation& invocation) {
   const train::Recipe recipe(options.recipe, invocation.overrides);
-  return recipe.config().island.coordinator.empty() && recipe.config().sync.addresses.empty();
+  if (!recipe.config().sync.addresses.empty()) return launch::RunKind::kWorker;
+  return recipe.config().island.coordinator.empty() ? launch::RunKind::kWhole
+                                                    : launch::RunKind::kIsland;
 }
 
 int run(const Options& options, const Invocation& invocation) {
@@ -334,11 +339,14 @@ int run(const Options& options, const Invocation& invocation) {
   const bool is_first = options.ranks.rank.value_or(0) == 0;
   const WatchBeside watch(is_first ? options.watch : WatchFlags(),
                           watched_dirs(options, invocation));
-  if (options.islands) return run_all_islands(options, invocation);
-  if (starts_servers(options, invocation)) return run_servers(options, invocation);
+  if (options.islands || starts_servers(options, invocation)) {
+    launch::forget_rank_environment();  // what is started here is no rank of an engine's
+    return options.islands ? run_all_islands(options, invocation)
+                           : run_servers(options, invocation);
+  }
   if (options.member.number >= 0) return run_as_survivor(options, invocation);
   const launch::RankPlan plan =
-      launch::plan_run(options.ranks, [&] { return is_run_of_its_own(options, invocation); });
+      launch::plan_run(options.ranks, [&] { return kind_of_run(options, invocation); });
   if (plan.role == launch::Role::kParent) return run_parent(plan, options, invocation);
   if (plan.role == launch::Role::kRank) return run_as_member(plan, options, invocation);
   const int ranks = plan.role == launch::Role::kThreads ? plan.ranks : 1;

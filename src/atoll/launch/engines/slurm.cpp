@@ -11,11 +11,15 @@ namespace atl::launch {
 
 // Such a shell leads a session with a terminal, and gives each command a
 // process group; a task without a terminal belongs to no such session.
-bool is_in_shell_of_task() {
-  if (std::getenv("SLURM_PTY_PORT") == nullptr || ::getpgrp() == ::getsid(0)) return false;
+bool is_in_shell() {
+  if (::getpgrp() == ::getsid(0)) return false;
   const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
   if (terminal >= 0) ::close(terminal);
   return terminal >= 0;
+}
+
+bool is_in_shell_of_task() {
+  return std::getenv("SLURM_PTY_PORT") != nullptr && is_in_shell();
 }
 
 std::string first_slurm_host(const std::string& list) {

@@ -6,7 +6,10 @@
 
 namespace atl::launch {
 
-/// Whether somebody sits at a shell that `srun --pty` has started: that is the task, and what is
+/// Whether somebody has called this at a shell with a terminal.
+bool is_in_shell();
+
+/// Whether that shell is one that `srun --pty` has started: the shell is the task, and what is
 /// called there is none.
 bool is_in_shell_of_task();
 
