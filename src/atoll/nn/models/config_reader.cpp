@@ -187,6 +187,11 @@ void ConfigReader::ignore(std::initializer_list<const char*> fields) {
 
 void ConfigReader::finish() const {
   std::vector<std::string> passed_over;
+  // transformers 5 asks it of any family.
+  if (const auto causal = impl_->object.find("is_causal");
+      causal != impl_->object.end() && *causal == false) {
+    throw refused("is_causal", "so that every token sees all others, and atoll's see those before");
+  }
   for (const auto& [field, value] : impl_->object.items()) {
     if (value.is_null() || impl_->seen.contains(field) || is_bookkeeping(field)) continue;
     const bool is_off = value.is_boolean() && !value.get<bool>();

@@ -252,7 +252,7 @@ TEST(Family, RefusesFieldsThatChangeTheMathematicsByName) {
       {kLlama, "final_logit_softcapping", "30.0"},
       {kLlama, "attn_logit_softcapping", "50.0"},
       {kLlama, "partial_rotary_factor", "0.5"},
-      {kLlama, "pretraining_tp", "2"},
+      {kLlama, "is_causal", "false"},
       {kLlama, "sliding_window", "4096"},
       {kLlama, "rope_interleaved", "true"},
       {kLlama, "layer_types", "[\"sliding_attention\",\"full_attention\"]"},
