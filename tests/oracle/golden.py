@@ -126,10 +126,11 @@ def normalizers(work):
 
 
 def classes(work):
-    """Every code point in the library's classes of characters."""
+    """Every code point in the library's classes of characters, and in its scripts."""
     needs("tokenizers")
     script("unicode_classes.py", work / "unicode_classes.inc")
-    same_files(ROOT / "src/atoll/text", work, ["unicode_classes.inc"])
+    script("unicode_scripts.py", work / "unicode_scripts.inc")
+    same_files(ROOT / "src/atoll/text", work, ["unicode_classes.inc", "unicode_scripts.inc"])
     return "every code point"
 
 
@@ -203,7 +204,7 @@ def main():
     checks.run("safetensors_oracle.py", safetensors, program, directory("safetensors"))
     checks.run("tokenizer_oracle.py", tokenizers)
     checks.run("unicode_oracle.py", normalizers, directory("normalizers"))
-    checks.run("unicode_classes.py", classes, directory("classes"))
+    checks.run("unicode_classes.py, unicode_scripts.py", classes, directory("classes"))
     checks.run("chat_oracle.py", chats, directory("chats"))
     checks.run("optim_oracle.py", optimizers)
     checks.run("optim_oracle.py --compare-muon", muon)

@@ -5,7 +5,7 @@ import io
 import json
 import tempfile
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers import processors, trainers
 
 SPACE = "▁"
@@ -196,6 +196,46 @@ def byte_words(text):
         decoder=decoders.WordPiece()).to_str()
 
 
+def scripts(text):
+    return words_of(
+        text, trainers.BpeTrainer(vocab_size=500, limit_alphabet=150, special_tokens=["[UNK]"],
+                                  show_progress=False),
+        models.BPE(unk_token="[UNK]", fuse_unk=True), decoder=decoders.Fuse(),
+        pre_tokenizer=pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(),
+                                               pre_tokenizers.FixedLength(7)])).to_str()
+
+
+def word_ends(text):
+    """As GPT's first."""
+    return words_of(
+        text, trainers.BpeTrainer(vocab_size=500, end_of_word_suffix="</w>", limit_alphabet=150,
+                                  special_tokens=["<unk>"], show_progress=False),
+        models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"),
+        normalizer=normalizers.BertNormalizer(), pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+        decoder=decoders.BPEDecoder("</w>")).to_str()
+
+
+def ctc(text):
+    """Letters, of which neighbours that are the same are one."""
+    return words_of(
+        text, trainers.WordLevelTrainer(vocab_size=120, special_tokens=["<pad>", "<unk>"],
+                                        show_progress=False),
+        models.WordLevel(unk_token="<unk>"), normalizer=normalizers.Replace(" ", "|"),
+        pre_tokenizer=pre_tokenizers.FixedLength(1), decoder=decoders.CTC()).to_str()
+
+
+def token_steps(text):
+    """What is done to each token by itself."""
+    return words_of(
+        text, trainers.BpeTrainer(vocab_size=500, limit_alphabet=150, special_tokens=["<unk>"],
+                                  show_progress=False),
+        models.BPE(unk_token="<unk>"), pre_tokenizer=pre_tokenizers.Metaspace(),
+        decoder=decoders.Sequence([
+            decoders.Replace(Regex("[0-9]+|th"), "#"), decoders.Strip("e", 0, 1),
+            decoders.Strip(SPACE, 1, 0), decoders.Metaspace(), decoders.Fuse()])).to_str()
+
+
 MODELS = {f.__name__: f for f in (
     bert, word_piece, word_level, unigram, unigram_bytes, clip, prefix_bpe,
-    byte_first, byte_normalizer, byte_words)}
+    byte_first, byte_normalizer, byte_words,
+    scripts, word_ends, ctc, token_steps)}

@@ -1,6 +1,7 @@
 #include "atoll/model_dir/chat.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
@@ -8,6 +9,8 @@
 #include "atoll/base/files/paths.h"
 #include "atoll/base/files/text_encoding.h"
 #include "atoll/base/json.h"
+#include "atoll/model_dir/adapter.h"
+#include "atoll/model_dir/model_source.h"
 
 namespace atl::model_dir {
 
@@ -34,14 +37,57 @@ nlohmann::json tokenizer_config(const fs::path& directory) {
   return config;
 }
 
+// Where a model's chat templates are.
+fs::path template_directory(const ModelPath& model) {
+  if (!holds_adapter(model) || !chat_templates_in(model).empty()) return model;
+  return base_directory(model);
+}
+
+std::string names_of(const std::vector<NamedChatTemplate>& templates) {
+  std::string names;
+  for (const NamedChatTemplate& each : templates) {
+    names += (names.empty() ? "" : ", ") + each.name;
+  }
+  return names.empty() ? "has no chat template" : "has " + names;
+}
+
+const NamedChatTemplate* find_named(const std::vector<NamedChatTemplate>& templates,
+                                    const std::string& given) {
+  for (const NamedChatTemplate& each : templates) {
+    if (each.name == given) return &each;
+  }
+  std::size_t place = 0;
+  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), place);
+  const bool is_place = error == std::errc() && end == given.data() + given.size();
+  return is_place && place < templates.size() ? &templates[place] : nullptr;
+}
+
 }  // namespace
 
-ChatTemplate find_chat_template(const fs::path& given, const fs::path& model_directory,
+std::optional<NamedChatTemplate> named_chat_template(const fs::path& given,
+                                                     const ModelPath& model) {
+  if (given.empty() || model.empty() || path_exists(given)) return std::nullopt;
+  const std::vector<NamedChatTemplate> templates = chat_templates_in(template_directory(model));
+  const NamedChatTemplate* found = find_named(templates, given.string());
+  if (found == nullptr) return std::nullopt;
+  return *found;
+}
+
+ChatTemplate find_chat_template(const fs::path& given, const ModelPath& model,
                                 const Tokenizer& tokenizer) {
-  if (given.empty()) return ChatTemplate::from_directory(model_directory);
+  if (given.empty()) return ChatTemplate::from_directory(template_directory(model));
   if (directory_exists(given)) return ChatTemplate::from_directory(given);
-  if (!path_exists(given)) throw user_error("there is no chat template {}", given.string());
-  const nlohmann::json config = tokenizer_config(model_directory);
+  if (!path_exists(given)) {
+    if (const auto named = named_chat_template(given, model)) {
+      return ChatTemplate::from_directory(template_directory(model), named->name);
+    }
+    if (model.empty()) throw user_error("there is no chat template {}", given.string());
+    const fs::path home = template_directory(model);
+    throw user_error("there is no chat template {}: no such file, and {} {}", given.string(),
+                     home.string(), names_of(chat_templates_in(home)));
+  }
+  const nlohmann::json config =
+      model.empty() ? nlohmann::json::object() : tokenizer_config(tokenizer_directory(model));
   const auto end = tokenizer.end_of_text();
   const std::string eos = end ? std::string(tokenizer.token_bytes(*end)) : "";
   return ChatTemplate::from_text(read_text_file(given), token_of(config, "bos_token", ""),

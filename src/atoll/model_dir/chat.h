@@ -6,17 +6,25 @@
 #include <string>
 #include <vector>
 
+#include "atoll/model_dir/model_path.h"
 #include "atoll/text/chat/template.h"
 #include "atoll/text/tokenizer.h"
 
 namespace atl::model_dir {
 
-/// The chat template that `given` names (a Jinja file, or a model directory), else that of
-/// `model_directory`. A file's bos_token and eos_token are those of `model_directory`'s
-/// tokenizer_config.json, else the tokenizer's end of text. Throws Error(kUser) when there is none.
-ChatTemplate find_chat_template(const std::filesystem::path& given,
-                                const std::filesystem::path& model_directory,
+/// The chat template that `given` names: a Jinja file, a model directory, or one of the templates
+/// of `model` by its name or its place (0 is the first) among chat_templates_in(). Empty: that of
+/// `model`. Of an adapter, where it has none itself, the templates are its base model's. A file's
+/// bos_token and eos_token are those of the model's tokenizer_config.json, else the tokenizer's end
+/// of text. Throws Error(kUser) when there is none, naming those that there are. `model` may be
+/// empty where `given` is a path.
+ChatTemplate find_chat_template(const std::filesystem::path& given, const ModelPath& model,
                                 const Tokenizer& tokenizer);
+
+/// The template of `model` that `given` names, where it names one: no path, but a name or a place
+/// as above.
+std::optional<NamedChatTemplate> named_chat_template(const std::filesystem::path& given,
+                                                     const ModelPath& model);
 
 /// What a chat template writes behind an answer.
 struct EndOfTurn {

@@ -32,6 +32,13 @@ bool travels(const std::string& name) {
                       [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
+// What prepares pictures and films for the parts that a language model lacks.
+bool is_of_pictures(const std::string& name) {
+  constexpr std::string_view kNames[] = {"preprocessor_config.json", "processor_config.json",
+                                         "video_preprocessor_config.json"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 // A tensor of a file, converted while it is written.
 ckpt::TensorSource converted(const ckpt::HfDirectory& directory, const std::string& name,
                              Dtype dtype) {
@@ -64,6 +71,7 @@ ckpt::TensorSource converted(const ckpt::HfDirectory& directory, const std::stri
 }
 
 bool is_as_it_was(const ckpt::HfDirectory& directory, const ckpt::FileDtypes& dtypes) {
+  if (directory.is_language_part()) return false;
   for (const ckpt::SafetensorsFile& file : directory.files()) {
     for (const ckpt::SafetensorsEntry& entry : file.entries()) {
       const auto wanted = dtypes.find(entry.name);
@@ -169,15 +177,17 @@ void export_hf(const fs::path& from, const fs::path& to, const HfExportOptions& 
     const std::vector<ckpt::TensorSource> sources = sources_of(directory, dtypes);
     ckpt::write_weights(made.temporary(), sources,
                         options.shard_bytes.value_or(ckpt::kDefaultShardBytes));
-    // A cut alone changes nothing that config.json says.
-    const bool is_recut = !options.dtype && is_as_it_was(directory, dtypes);
+    // A cut alone changes nothing that config.json says; a language part has its own already.
+    const bool is_recut =
+        !options.dtype && (directory.is_language_part() || is_as_it_was(directory, dtypes));
     write_file(config, is_recut ? directory.config_json()
                                 : ckpt::with_dtype(directory.config_json(), main_dtype(sources),
                                                    (from / "config.json").string()));
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && travels(name) && !options.files.contains(name)) {
+    if (entry.is_regular_file() && travels(name) && !options.files.contains(name) &&
+        !(directory.is_language_part() && is_of_pictures(name))) {
       copy_durably(entry.path(), made.temporary() / name);
     }
   }

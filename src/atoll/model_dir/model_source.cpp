@@ -14,9 +14,11 @@
 #include "atoll/base/quantity.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_hold.h"
+#include "atoll/ckpt/hf/directory.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/nn/models/family.h"
+#include "atoll/nn/models/multimodal.h"
 #include "atoll/text/tokenizer_config.h"
 
 namespace atl::model_dir {
@@ -198,13 +200,23 @@ auto read_given(const fs::path& directory, Read&& read) {
   }
 }
 
+// config.json, or of a multimodal model that of its language model; whether the head of that is
+// tied, its tensors may have to say.
+std::string read_config_json(const fs::path& directory) {
+  const fs::path path = directory / "config.json";
+  std::string text = read_file(path);
+  const auto part = nn::language_part(text, path.string());
+  if (!part) return text;
+  return part->says_tied_head ? part->config_json : ckpt::HfDirectory(directory).config_json();
+}
+
 }  // namespace
 
 nn::ModelConfig read_model_config(const ModelPath& directory) {
   const fs::path base = base_directory(directory);
   const fs::path path = base / "config.json";
   nn::ModelConfig config =
-      read_given(base, [&] { return nn::parse_config(read_file(path), path.string()); });
+      read_given(base, [&] { return nn::parse_config(read_config_json(base), path.string()); });
   if (!holds_adapter(directory)) return config;
   return read_given(directory, [&] { return adapted_config(std::move(config), directory); });
 }

@@ -6,6 +6,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/text/byte_level.h"
+#include "atoll/text/regex/regex.h"
 
 namespace atl::text {
 
@@ -42,14 +43,70 @@ std::string cleaned_up(std::string text) {
   return text;
 }
 
+std::string stripped(const std::string& text, const DecoderStep& step) {
+  std::size_t begin = 0;
+  std::size_t end = text.size();
+  const std::size_t size = step.content.size();
+  for (int i = 0; i < step.start && text.compare(begin, size, step.content) == 0; ++i)
+    begin += size;
+  for (int i = 0; i < step.stop && end >= begin + size; ++i) {
+    if (text.compare(end - size, size, step.content) != 0) break;
+    end -= size;
+  }
+  return text.substr(begin, end - begin);
+}
+
+// DecoderStep, with its expression compiled.
+class TokenSteps {
+ public:
+  TokenSteps(const std::vector<DecoderStep>& steps, std::string_view origin) {
+    const std::string where = fmt::format("{}: decoder", origin);
+    for (const DecoderStep& step : steps) {
+      steps_.push_back({step, std::nullopt});
+      if (step.kind == DecoderStep::Kind::kReplace && !step.literal) {
+        steps_.back().regex.emplace(to_pcre2_syntax(step.pattern, where), where);
+      }
+    }
+  }
+  std::string run(std::string text, bool first) {
+    for (const Step& step : steps_) text = run(step, text, first);
+    return text;
+  }
+
+ private:
+  struct Step {
+    DecoderStep spec;
+    std::optional<Regex> regex;
+  };
+  std::string run(const Step& step, const std::string& text, bool first) {
+    using Kind = DecoderStep::Kind;
+    const DecoderStep& spec = step.spec;
+    if (spec.kind == Kind::kStrip) return stripped(text, spec);
+    if (spec.kind == Kind::kMetaspace) {
+      return replaced(text, spec.pattern, first && spec.first_removes ? "" : " ");
+    }
+    if (!step.regex) return replaced(text, spec.pattern, spec.content);
+    std::string out;
+    std::size_t at = 0;
+    while (const auto match = matcher_.find(*step.regex, text, at)) {
+      out.append(text, at, match->begin - at).append(spec.content);
+      at = match->end;
+    }
+    return out.append(text, at);
+  }
+
+  std::vector<Step> steps_;
+  RegexMatcher matcher_;
+};
+
 std::string token_text(std::string_view token, bool byte_level, const DecoderSpec& rules,
-                       bool first = false) {
-  if (byte_level) return from_byte_level(token).value_or(std::string(token));
+                       TokenSteps& steps, bool first = false) {
   if (rules.byte_fallback) {
     if (const auto byte = byte_of_token(token)) return std::string(1, static_cast<char>(*byte));
   }
-  std::string text(token);
-  for (const auto& [from, to] : rules.replace) text = replaced(text, from, to);
+  std::string text = steps.run(std::string(token), first);
+  if (byte_level) return from_byte_level(text).value_or(text);
+  if (!rules.pad.empty()) text = replaced(text, rules.pad, "");
   const std::string& prefix = rules.continuing_prefix;
   if (rules.spaces && !first) {
     if (!prefix.empty() && text.starts_with(prefix)) {
@@ -58,7 +115,14 @@ std::string token_text(std::string_view token, bool byte_level, const DecoderSpe
       text.insert(0, 1, ' ');
     }
   }
-  return rules.cleanup ? cleaned_up(std::move(text)) : text;
+  if (!rules.cleanup) return text;
+  text = cleaned_up(std::move(text));
+  return rules.word_delimiter.empty() ? text : replaced(text, rules.word_delimiter, " ");
+}
+
+bool has_first_texts(const DecoderSpec& rules) {
+  return rules.spaces || std::any_of(rules.steps.begin(), rules.steps.end(),
+                                     [](const DecoderStep& step) { return step.first_removes; });
 }
 
 }  // namespace
@@ -66,15 +130,17 @@ std::string token_text(std::string_view token, bool byte_level, const DecoderSpe
 Decoder::Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view origin)
     : rules_(spec.decoder), max_id_(highest_id(spec)), ids_(std::move(vocab)) {
   tokens_.reserve(spec.model.vocab.size() + spec.added_tokens.size());
+  TokenSteps steps(rules_.steps, origin);
   for (const auto& [token, id] : spec.model.vocab) {
-    put(token, id, token_text(token, spec.model.byte_level || rules_.byte_level, rules_), origin);
+    put(token, id, token_text(token, spec.model.byte_level || rules_.byte_level, rules_, steps),
+        origin);
   }
   for (const AddedToken& token : spec.added_tokens) {
     const auto known = ids_.find(token.content);
     if (!known) {
       add(token.content, token.id, token.content, origin);
     }
-    tokens_[token.id].bytes = token_text(token.content, false, rules_);
+    tokens_[token.id].bytes = token_text(token.content, false, rules_, steps);
     tokens_[token.id].special = token.special;
   }
   if (rules_.byte_fallback) {
@@ -82,16 +148,30 @@ Decoder::Decoder(const TokenizerSpec& spec, TokenIndex vocab, std::string_view o
       tokens_[id].joins_run_of_bytes = byte_of_token(token).has_value();
     });
   }
-  if (rules_.spaces) {
+  if (has_first_texts(rules_)) {
     ids_.for_each([&](std::string_view token, std::int32_t id) {
-      first_bytes_.emplace(id, token_text(token, false, rules_, true));
+      std::string text = token_text(token, false, rules_, steps, true);
+      if (text != tokens_[id].bytes) first_bytes_.emplace(id, std::move(text));
     });
   }
-  if (rules_.first_removes.empty()) return;
-  ids_.for_each([&](std::string_view token, std::int32_t id) {
-    if (token.find(rules_.first_removes) == token.npos) return;
-    first_bytes_.emplace(id, token_text(replaced(token, rules_.first_removes, ""), false, rules_));
-  });
+  if (!rules_.word_end.empty()) take_word_ends(origin);
+}
+
+// The last token of a text ends with nothing where others end with a space; so a space is written
+// when the next token comes. Within a token that cannot be.
+void Decoder::take_word_ends(std::string_view origin) {
+  const std::string& end = rules_.word_end;
+  for (Token& token : tokens_) {
+    while (token.bytes.ends_with(end)) {
+      token.bytes.erase(token.bytes.size() - end.size());
+      ++token.spaces_after;
+    }
+    if (token.bytes.find(end) == std::string::npos) continue;
+    throw user_error(
+        "{}: decoder: BPEDecoder with the suffix \"{}\" is supported where tokens have it at their "
+        "end, and it is within \"{}\"",
+        origin, end, token.bytes);
+  }
 }
 
 Decoder::Decoder(const SentencePieceSpec& spec, std::string_view origin) : max_id_(kMaxId) {
@@ -149,6 +229,9 @@ std::string_view Decoder::bytes(std::int32_t id) const {
 
 void Decoder::Text::append(std::int32_t id, std::string& out) {
   const std::string_view bytes = decoder_->bytes(id);
+  if (decoder_->rules_.joins_repeats && std::exchange(last_, id) == id) return;
+  out.append(static_cast<std::size_t>(std::exchange(spaces_, decoder_->tokens_[id].spaces_after)),
+             ' ');
   const bool first = std::exchange(first_, false);
   if (first) {
     const auto found = decoder_->first_bytes_.find(id);

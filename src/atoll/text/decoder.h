@@ -41,8 +41,8 @@ class Decoder {
   /// The id of a token as the file spells it.
   std::optional<std::int32_t> id_of(std::string_view token) const;
 
-  /// Decodes one text token by token; its start may lose what encoding put there. Remembers no
-  /// token, so it is cheap to copy.
+  /// Decodes one text token by token; its start may lose what encoding put there. Remembers at most
+  /// one token, so it is cheap to copy.
   class Text {
    public:
     explicit Text(const Decoder& decoder)
@@ -53,12 +53,16 @@ class Decoder {
     void begin() {
       first_ = false;
       strip_left_ = 0;
+      last_ = -1;
+      spaces_ = 0;
     }
 
    private:
     const Decoder* decoder_;
     int strip_left_;
     bool first_ = true;
+    std::int32_t last_ = -1;  // the token before, where repeats are joined
+    int spaces_ = 0;          // that the token before ends with, should another follow
   };
 
  private:
@@ -68,7 +72,9 @@ class Decoder {
     bool special = false;
     bool verbatim = false;  // loses nothing at the start of a text
     bool joins_run_of_bytes = false;
+    int spaces_after = 0;  // unless it is the last
   };
+  void take_word_ends(std::string_view origin);
   void add(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
   void put(std::string_view token, std::int32_t id, std::string bytes, std::string_view origin);
 
@@ -76,7 +82,7 @@ class Decoder {
   std::int32_t max_id_;
   std::vector<Token> tokens_;
   TokenIndex ids_;
-  // What tokens are at the start of a text, where that differs (DecoderSpec::first_removes).
+  // What tokens are at the start of a text, where that may differ.
   std::unordered_map<std::int32_t, std::string> first_bytes_;
 };
 

@@ -105,7 +105,8 @@ INSTANTIATE_TEST_SUITE_P(All, HuggingFace,
                                          "byte", "char", "roberta", "old_metaspace", "bert",
                                          "word_piece", "word_level", "unigram", "unigram_bytes",
                                          "clip", "prefix_bpe", "byte_first", "byte_normalizer",
-                                         "byte_words"),
+                                         "byte_words", "scripts", "word_ends", "ctc",
+                                         "token_steps"),
                          [](const auto& info) { return info.param; });
 
 // Vocabularies converted from SentencePiece keep every byte, but U+2581 becomes a space, and of a

@@ -10,6 +10,7 @@ PreTokenizer::PreTokenizer(const std::vector<PreTokenizerStep>& steps, std::stri
   int num_spelling = 0;
   for (const PreTokenizerStep& spec : steps) {
     steps_.push_back({spec, std::nullopt});
+    if (spec.kind == Kind::kScripts) continue;
     if (spec.kind != Kind::kSplit) {
       ++(spec.kind == Kind::kByteLevel ? num_spelling : num_changing);
       continue;

@@ -8,6 +8,7 @@
 #include "atoll/text/byte_level.h"
 #include "atoll/text/regex/regex.h"
 #include "atoll/text/tokenizer_spec.h"
+#include "atoll/text/unicode_scripts.h"
 #include "atoll/text/utf8.h"
 
 namespace atl::text {
@@ -85,11 +86,24 @@ class PreTokenizer {
   void split(std::size_t step, std::string_view piece, Walk<Emit>& walk) const {
     while (!piece.empty()) {
       const std::size_t valid = valid_utf8_prefix(piece);
-      split_valid(step, piece.substr(0, valid), walk);
+      if (steps_[step].spec.kind == PreTokenizerStep::Kind::kScripts) {
+        split_scripts(step, piece.substr(0, valid), walk);
+      } else {
+        split_valid(step, piece.substr(0, valid), walk);
+      }
       piece.remove_prefix(valid);
       const std::size_t invalid = invalid_utf8_prefix(piece);
       run(step + 1, piece.substr(0, invalid), walk);
       piece.remove_prefix(invalid);
+    }
+  }
+
+  template <typename Emit>
+  void split_scripts(std::size_t step, std::string_view piece, Walk<Emit>& walk) const {
+    std::vector<std::size_t> ends = script_starts(piece);
+    ends.push_back(piece.size());
+    for (std::size_t i = 0; i + 1 < ends.size(); ++i) {
+      run(step + 1, piece.substr(ends[i], ends[i + 1] - ends[i]), walk);
     }
   }
 

@@ -92,7 +92,11 @@ TextFrame read_text_frame(const fs::path& directory) {
 }
 
 std::vector<std::int64_t> read_eos_ids(const fs::path& file) {
-  const Json config = object_of(file);
+  Json config = object_of(file);
+  // That of a multimodal model may have it in that of its language model.
+  if (!config.contains("eos_token_id") && config.contains("text_config")) {
+    config = config.at("text_config");
+  }
   const auto at = config.find("eos_token_id");
   if (at == config.end() || at->is_null()) return {};
   std::vector<std::int64_t> ids;

@@ -71,6 +71,7 @@ struct PreTokenizerStep {
     kPrefixSpace,  ///< A piece that does not start with a space gets one.
     kMetaspace,    ///< Spaces become `pattern`; see `prepend`; then cut before each when `split`.
     kByteLevel,    ///< Every byte becomes the character that spells it; for steps after ByteLevel.
+    kScripts,      ///< Cuts where another script begins (unicode_scripts.h).
   };
   /// What a match is to the text around it; adjacent matches count as one after the other.
   enum class Behavior {
@@ -118,10 +119,26 @@ struct BpeSpec {
   std::optional<std::string> unk_token;  ///< What an unknown character becomes; none: an error.
 };
 
-/// How tokens that are not byte-level become text. A byte-level tokenizer leaves all of it unset.
+/// What is done to every token by itself before tokens become text.
+struct DecoderStep {
+  enum class Kind {
+    kReplace,    ///< Matches of `pattern` become `content`.
+    kStrip,      ///< The character `content` goes away at the ends: `start` times, `stop` times.
+    kMetaspace,  ///< `pattern` becomes a space; of the first token, nothing where `first_removes`.
+  };
+  Kind kind = Kind::kReplace;
+  std::string pattern;  ///< A regular expression, or literal text.
+  bool literal = true;  ///< True when `pattern` is literal text.
+  std::string content;
+  int start = 0;
+  int stop = 0;
+  bool first_removes = false;
+};
+
+/// How tokens become text. A tokenizer whose words are bytes leaves all but byte_level unset.
 struct DecoderSpec {
-  /// In every token, the first becomes the second, in this order.
-  std::vector<std::pair<std::string, std::string>> replace;
+  std::vector<DecoderStep>
+      steps;                   ///< Run in this order on every token; not on bytes of a fallback.
   bool byte_level = false;     ///< Tokens spell bytes, of words that are characters.
   bool byte_fallback = false;  ///< Tokens <0x00> to <0xFF> are bytes.
   std::string strip;           ///< One ASCII character, or none; it goes away at the text's start,
@@ -130,8 +147,14 @@ struct DecoderSpec {
   /// `continuing_prefix`, if there is one, loses that instead.
   bool spaces = false;
   std::string continuing_prefix;
-  bool cleanup = false;       ///< Spaces before English punctuation go away, after all else.
-  std::string first_removes;  ///< What the first token of a text loses before `replace`.
+  bool cleanup = false;  ///< Spaces before English punctuation go away, after all else.
+  /// What ends the last token of a word: a space, but none at the end of the text. Empty: nothing.
+  std::string word_end;
+  /// Of CTC: of neighbours that are the same token, one counts; `pad` in it goes away, and with
+  /// `cleanup` the delimiter becomes a space.
+  bool joins_repeats = false;
+  std::string pad;
+  std::string word_delimiter;
 };
 
 /// All of a tokenizer.json.

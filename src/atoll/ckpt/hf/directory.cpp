@@ -7,6 +7,7 @@
 #include "atoll/base/files/read_file.h"
 #include "atoll/base/json.h"
 #include "atoll/ckpt/safetensors/convert.h"
+#include "atoll/nn/models/multimodal.h"
 
 namespace atl::ckpt {
 
@@ -85,6 +86,24 @@ HfDirectory::HfDirectory(const fs::path& directory) : path_(directory) {
   } else {
     throw missing(path_, kSingle);
   }
+  take_language_part();
+}
+
+void HfDirectory::take_language_part() {
+  const auto part = nn::language_part(config_json_, (path_ / "config.json").string());
+  if (!part) return;
+  is_language_part_ = true;
+  index_.clear();
+  bool has_head = false;
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    files_[i].rename(nn::language_tensor);
+    for (const SafetensorsEntry& entry : files_[i].entries()) {
+      index_[entry.name] = i;
+      has_head = has_head || entry.name.starts_with("lm_head.");
+    }
+  }
+  config_json_ =
+      part->says_tied_head ? part->config_json : nn::with_tied_head(part->config_json, !has_head);
 }
 
 void HfDirectory::open_single() {

@@ -25,7 +25,9 @@ std::span<const char* const> carried_file_names();
 
 /// A model as Hugging Face's tools keep it: config.json, the weights in model.safetensors or in
 /// shards listed by model.safetensors.index.json, and perhaps tokenizer.json and others. Opened
-/// whole: afterwards every tensor it lists is there. To write one, write its files.
+/// whole: afterwards every tensor it lists is there. To write one, write its files. Of a multimodal
+/// model this is the language model alone, as if it had never had another part: its config.json
+/// and the names of its tensors are those of nn/models/multimodal.h.
 class HfDirectory {
  public:
   /// Throws Error(kUser) saying what a model directory needs when something is missing,
@@ -33,8 +35,10 @@ class HfDirectory {
   explicit HfDirectory(const std::filesystem::path& directory);
 
   const std::filesystem::path& path() const { return path_; }
-  /// The text of config.json.
+  /// The text of config.json; see is_language_part().
   const std::string& config_json() const { return config_json_; }
+  /// Whether this is the language model within a multimodal model, so that the files say more.
+  bool is_language_part() const { return is_language_part_; }
   /// Whether it has this file: "tokenizer.json", "generation_config.json", ...
   bool has_file(std::string_view name) const;
   /// The text of such a file; throws Error(kUser) when there is none.
@@ -70,9 +74,11 @@ class HfDirectory {
  private:
   void open_single();
   void open_sharded();
+  void take_language_part();
 
   std::filesystem::path path_;
   std::string config_json_;
+  bool is_language_part_ = false;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> index_;  // tensor -> number of its file
 };

@@ -36,6 +36,22 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
   for (std::size_t i = 0; i < header_.entries.size(); ++i) index_[header_.entries[i].name] = i;
 }
 
+void SafetensorsFile::rename(const std::function<std::string(std::string_view)>& name_of) {
+  std::vector<SafetensorsEntry> kept;
+  index_.clear();
+  for (SafetensorsEntry& entry : header_.entries) {
+    std::string name = name_of(entry.name);
+    if (name.empty()) continue;
+    if (!index_.emplace(name, kept.size()).second) {
+      throw damaged_error("{}: tensor \"{}\" is \"{}\" under another name, which is there too",
+                          path_.string(), entry.name, name);
+    }
+    entry.name = std::move(name);
+    kept.push_back(std::move(entry));
+  }
+  header_.entries = std::move(kept);
+}
+
 const SafetensorsEntry& SafetensorsFile::find(std::string_view name) const {
   const auto found = index_.find(name);
   if (found == index_.end()) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -59,6 +60,10 @@ class SafetensorsFile {
   /// All tensors in the order of their bytes.
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const Metadata& metadata() const { return header_.metadata; }
+
+  /// Calls each tensor by what `name_of` gives for its name; those of an empty name are left out of
+  /// everything that this says. Throws Error(kDamaged) when two tensors get one name.
+  void rename(const std::function<std::string(std::string_view)>& name_of);
 
   bool contains(std::string_view name) const { return index_.contains(name); }
   /// Throws Error(kUser) naming the file when it has no such tensor.

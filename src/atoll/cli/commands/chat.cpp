@@ -275,7 +275,7 @@ Action add(ArgumentParser& parser) {
   parser.add_option("--load", options->load,
                     "a conversation that /save has written, to go on with");
   parser.add_option("--chat-template", options->chat_template,
-                    "a Jinja file instead of the model's own template");
+                    "a Jinja file, or the name of one of the model's templates");
   parser.add_option("--max-tokens", settings.max_tokens, "of an answer; 0: as there is room for")
       .range(0, 1 << 30)
       .show_default();

@@ -277,7 +277,7 @@ Action add(ArgumentParser& parser) {
                   "stream, masked or documents, as data.packing; default: the run's, else stream")
       .one_of({"stream", "masked", "documents"});
   parser.add_option("--chat-template", options->chat_template,
-                    "Jinja file for messages; else the model's own");
+                    "for messages: a Jinja file, or the name of one of the model's templates");
   parser
       .add_option(
           "--field", options->fields,

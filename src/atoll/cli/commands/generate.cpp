@@ -341,7 +341,7 @@ Action add(ArgumentParser& parser) {
       "--chat", options->chat, "the prompt is a message; answer it, in the model's chat template");
   parser.add_option("--system", options->system, "chat: the system message").needs(chat);
   parser.add_option("--chat-template", options->chat_template,
-                    "chat, jobs: a Jinja file instead of the model's own template");
+                    "chat, jobs: a Jinja file, or the name of one of the model's templates");
   Argument jobs = parser.add_option(
       "--jobs", options->jobs,
       "file of requests, one JSON object a line: the body of a request to `atoll serve`; each says "

@@ -378,7 +378,7 @@ Action add(ArgumentParser& parser) {
   parser.add_option("--model-name", options->model_name,
                     "What clients call the model; its directory's name");
   parser.add_option("--chat-template", options->chat_template,
-                    "Jinja file, or a model directory, in place of the model's own template");
+                    "Jinja file, a model directory, or the name of one of the model's templates");
   add_access(parser, *options);
   add_engine(parser, *options);
   add_stages(parser, *options);

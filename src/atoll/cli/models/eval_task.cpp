@@ -54,7 +54,8 @@ std::vector<serve::TaskItem> read_items(const TaskArguments& arguments,
   return items;
 }
 
-std::vector<serve::EncodedItem> encode(const TaskArguments& arguments, const fs::path& model,
+std::vector<serve::EncodedItem> encode(const TaskArguments& arguments,
+                                       const model_dir::ModelPath& model,
                                        const Tokenizer& tokenizer,
                                        const std::vector<serve::TaskItem>& items) {
   const bool chats =

@@ -27,10 +27,10 @@ std::string name_of(const ServedModelWords& words) {
 }
 
 // A model may have none; then chats are refused. One that a person named must be there.
-std::optional<ChatTemplate> chat_of(const ServedModelWords& words, const fs::path& directory,
-                                    const Tokenizer& tokenizer) {
+std::optional<ChatTemplate> chat_of(const ServedModelWords& words,
+                                    const model_dir::ModelPath& model, const Tokenizer& tokenizer) {
   try {
-    return model_dir::find_chat_template(words.chat_template, directory, tokenizer);
+    return model_dir::find_chat_template(words.chat_template, model, tokenizer);
   } catch (const Error& error) {
     if (!words.chat_template.empty() || error.kind() != ErrorKind::kUser) throw;
     log::warning("no chats, texts alone: {}", error.what());

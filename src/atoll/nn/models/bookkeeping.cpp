@@ -17,6 +17,7 @@ constexpr std::string_view kBookkeeping[] = {
     "_flash_attn_2_enabled",
     "_from_model_config",
     "_name_or_path",
+    "_num_labels",
     "_remove_final_layer_norm",
     "_sliding_window_pattern",  // what "layer_types" was made from
     "_unsloth_version",
@@ -56,6 +57,7 @@ constexpr std::string_view kBookkeeping[] = {
     "hidden_dropout_prob",
     "id2label",
     "ignore_keys_at_rope_validation",
+    "is_causal",  // where it is true: see ConfigReader::finish
     "is_decoder",
     "is_encoder_decoder",
     "is_llama_config",
@@ -65,6 +67,7 @@ constexpr std::string_view kBookkeeping[] = {
     "length_penalty",
     "max_length",
     "max_new_tokens",
+    "max_sequence_length",
     "mergekit_config",
     "merges",
     "min_length",
@@ -72,6 +75,7 @@ constexpr std::string_view kBookkeeping[] = {
     "model_max_length",
     "model_name",
     "model_type",
+    "n_special",
     "neftune_noise_alpha",
     "no_repeat_ngram_size",
     "num_beam_groups",
@@ -84,7 +88,9 @@ constexpr std::string_view kBookkeeping[] = {
     "output_router_logits",
     "output_scores",
     "pad_token",
+    "predict_special_tokens",
     "prefix",
+    "pretraining_tp",  // into how many products training cut one
     "problem_type",
     "pruned_heads",
     "remove_invalid_values",

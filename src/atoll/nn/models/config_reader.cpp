@@ -3,14 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "atoll/base/json.h"
-#include "atoll/base/log.h"
 #include "atoll/nn/models/bookkeeping.h"
+#include "atoll/nn/models/warn_once.h"
 
 namespace atl::nn {
 
@@ -24,14 +23,6 @@ std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
-}
-
-// A model's config.json is read several times in a run.
-void warn_once(const std::string& line) {
-  static std::mutex mutex;
-  static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(line).second) log::write(log::Level::kWarning, line);
 }
 
 }  // namespace
@@ -187,6 +178,11 @@ void ConfigReader::ignore(std::initializer_list<const char*> fields) {
 
 void ConfigReader::finish() const {
   std::vector<std::string> passed_over;
+  // transformers 5 asks it of any family.
+  if (const auto causal = impl_->object.find("is_causal");
+      causal != impl_->object.end() && *causal == false) {
+    throw refused("is_causal", "so that every token sees all others, and atoll's see those before");
+  }
   for (const auto& [field, value] : impl_->object.items()) {
     if (value.is_null() || impl_->seen.contains(field) || is_bookkeeping(field)) continue;
     const bool is_off = value.is_boolean() && !value.get<bool>();

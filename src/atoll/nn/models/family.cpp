@@ -7,6 +7,7 @@
 #include "atoll/base/check.h"
 #include "atoll/base/json.h"
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/multimodal.h"
 #include "atoll/nn/models/numbers.h"
 
 namespace atl::nn {
@@ -62,6 +63,7 @@ const Family& find_family(std::string_view model_type, std::string_view origin) 
 }
 
 ModelConfig parse_config(std::string_view json, const std::string& origin) {
+  if (const auto part = language_part(json, origin)) return parse_config(part->config_json, origin);
   const std::string model_type = ConfigReader(json, origin).text("model_type");
   ModelConfig config = find_family(model_type, origin).parse(json, origin);
   config.source_json = json;

@@ -72,6 +72,11 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   config.logits_softcap = read_cap(reader, "final_logit_softcapping", kLogitCap);
   config.sliding_window = reader.integer("sliding_window", kWindow);
   if (config.sliding_window < 1) throw reader.refused("sliding_window", "which hides every token");
+  // Files of 2024 say the same twice.
+  if (reader.integer("sliding_window_size", config.sliding_window) != config.sliding_window) {
+    throw reader.refused("sliding_window_size",
+                         fmt::format("but \"sliding_window\" is {}", config.sliding_window));
+  }
   set_windows(config);
   read_layer_types(reader, config);
   // Not as a new model, which has windows: see to_json.

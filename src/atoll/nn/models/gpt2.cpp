@@ -66,9 +66,10 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   }
   reader.only("scale_attn_weights", "true");
   reader.only("scale_attn_by_inverse_layer_idx", "false");
-  reader.only("reorder_and_upcast_attn", "false");  // the same sums in another precision
   reader.only("add_cross_attention", "false");
-  reader.ignore({"n_ctx"});  // an old name of n_positions, which transformers ignores too
+  // An old name of n_positions, which transformers ignores too; and f32 for scores that are f16,
+  // which atoll's never are.
+  reader.ignore({"n_ctx", "reorder_and_upcast_attn"});
   check_quantised(reader);
   if (config.heads.num_heads > 0) {
     if (config.hidden_size % config.heads.num_heads != 0) {

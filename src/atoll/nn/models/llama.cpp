@@ -16,7 +16,6 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   ModelConfig config = read_decoder(reader, origin, "llama", {.max_positions = 2048});
   config.attention_bias = reader.boolean("attention_bias", false);
   config.mlp_bias = reader.boolean("mlp_bias", false);
-  reader.only("pretraining_tp", "1");
   reader.only("sliding_window", "null");
   read_layer_types(reader, config);
   reader.finish();

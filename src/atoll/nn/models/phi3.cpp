@@ -28,6 +28,10 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   read_layer_types(reader, config);
   reader.only("attention_bias", "false");
   reader.only("mlp_bias", "false");
+  reader.only("lm_head_bias", "false");
+  // Phi-4-mini has both, and transformers' code of the model reads neither.
+  reader.only("full_attn_mod", "1");
+  reader.only("interpolate_factor", "1");
   reader.finish();
   return config;
 }

@@ -24,6 +24,8 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   config.qkv_bias = true;
   read_windows_by_layer(reader, config);
   reader.only("use_mrope", "false");
+  // For servers that cut longer texts into chunks; transformers passes over it.
+  reader.ignore({"dual_chunk_attention_config"});
   reader.finish();
   return config;
 }

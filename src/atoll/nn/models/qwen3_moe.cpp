@@ -70,6 +70,10 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
     reader.only("max_window_layers", "0");
   else
     reader.ignore({"max_window_layers"});
+  // What Qwen3-Coder says beside them, and is so in every model of this family.
+  reader.only("shared_expert_intermediate_size", "0");
+  reader.only("qkv_bias", "false");
+  reader.only("use_qk_norm", "true");
   reader.finish();
   validate_experts(config, origin);
   return config;

@@ -42,6 +42,12 @@ void read_yarn(ConfigReader& rope, ModelConfig& config) {
   };
   const double numerator = rope.number("mscale", 0);
   const double denominator = rope.number("mscale_all_dim", 0);
+  if (!rope.is_null("attn_factor")) {
+    throw rope.refused("attn_factor",
+                       "which transformers passes over, and vLLM multiplies its own factor with: "
+                       "remove it for the first, or give \"attention_factor\" for the second "
+                       "(0.1 ln \"factor\" + 1, times this number)");
+  }
   const bool has_both = numerator != 0 && denominator != 0;
   scaling.attention_factor = rope.number(
       "attention_factor", has_both ? growth(numerator) / growth(denominator) : growth(1));

@@ -38,7 +38,6 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   config.mlp_bias = reader.boolean("mlp_bias", false);
   read_unrotated_layers(reader, config);
   read_windows_by_layer(reader, config);
-  reader.only("pretraining_tp", "1");
   reader.finish();
   return config;
 }

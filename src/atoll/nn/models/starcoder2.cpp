@@ -39,6 +39,10 @@ ModelConfig parse(std::string_view json, const std::string& origin) {
   config.attention_bias = reader.boolean("use_bias", true);
   config.mlp_bias = config.attention_bias;
   config.sliding_window = reader.integer("sliding_window", 0);
+  reader.only("scale_attn_weights", "true");
+  // StarCoder's, from which these files were converted; transformers' StarCoder2 reads none.
+  reader.ignore({"activation_function", "attention_softmax_in_fp32", "layer_norm_epsilon",
+                 "scale_attention_softmax_in_fp32"});
   reader.finish();
   return config;
 }

@@ -38,17 +38,31 @@ struct TrainingText {
   std::string spelled;
 };
 
+/// A chat template as a directory has it.
+struct NamedChatTemplate {
+  std::string name;    ///< "default", "tool_use", "rag", ...
+  std::string source;  ///< Jinja
+  std::string origin;  ///< the file, for messages
+};
+
+/// The chat templates of a Hugging Face directory, in the order of its files: chat_template.jinja
+/// ("default"), else "chat_template" in tokenizer_config.json (a text, which is "default", or a
+/// list of named ones), else in chat_template.json, which processors have; then each
+/// additional_chat_templates/NAME.jinja of another name, sorted. Throws Error(kUser) for files that
+/// are damaged.
+std::vector<NamedChatTemplate> chat_templates_in(const std::filesystem::path& directory);
+
 /// The chat template of a model. Immutable, so any number of threads may use one; copies share the
 /// same program. A hostile template ends in an Error: steps, depth and output are bounded.
 class ChatTemplate {
  public:
-  /// Reads the template of a Hugging Face directory: chat_template.jinja, else "chat_template" in
-  /// tokenizer_config.json (a text, or a list of named ones, of which "default" is used, and
-  /// "tool_use" when there are tools), else in chat_template.json, which processors have.
-  /// additional_chat_templates/tool_use.jinja is used when there are tools. bos_token and the like
-  /// come from tokenizer_config.json.
-  /// Throws Error(kUser) when there is no template, naming what else can be given.
-  static ChatTemplate from_directory(const std::filesystem::path& directory);
+  /// Reads a template of chat_templates_in(directory): the one called `name`, whether there are
+  /// tools or not; without a name "default", and "tool_use" when there are tools, as transformers
+  /// chooses. bos_token and the like come from tokenizer_config.json.
+  /// Throws Error(kUser) when there is no such template, naming those that there are and what else
+  /// can be given.
+  static ChatTemplate from_directory(const std::filesystem::path& directory,
+                                     std::string_view name = {});
   /// Reads a template; `origin` is its path for messages. Throws Error(kUser) naming origin, line
   /// and construct for one that is malformed or uses what is not supported.
   static ChatTemplate from_text(std::string_view source, std::string_view bos_token,

@@ -1,5 +1,6 @@
 // Chat templates and messages from files: Hugging Face directories, JSON.
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
@@ -17,6 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxNesting = 50;
+constexpr const char* kDefault = "default";
 
 Json parse(std::string_view text, std::string_view origin) {
   return parse_ordered_json(text, origin, {.max_depth = kMaxNesting, .refusal = ErrorKind::kUser});
@@ -42,60 +44,79 @@ void read_tokens(const Json& from, text::jinja::Dict& tokens) {
   }
 }
 
-void set_main(text::ChatProgram& program, const std::string& source) {
-  program.main = text::jinja::parse(source, program.origin);
-  program.sources += source;
-}
-
-void set_with_tools(text::ChatProgram& program, const std::string& source,
-                    const std::string& origin) {
-  program.with_tools = text::jinja::parse(source, origin);
-  program.sources += source;
-}
-
 // The templates of {"name": ..., "template": ...} objects.
-void read_named(const Json& list, text::ChatProgram& program) {
-  bool has_default = false;
+void read_named(const Json& list, const std::string& origin,
+                std::vector<NamedChatTemplate>& templates) {
   for (const Json& entry : list) {
     if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string() ||
         !entry.contains("template") || !entry["template"].is_string()) {
       throw user_error(
           "{}: \"chat_template\" is a list, but not of objects with \"name\" and "
           "\"template\"",
-          program.origin);
+          origin);
     }
     const auto name = entry["name"].get<std::string>();
-    const auto source = entry["template"].get<std::string>();
-    if (name == "default") {
-      set_main(program, source);
-      has_default = true;
-    } else if (name == "tool_use") {
-      set_with_tools(program, source, program.origin + " (tool_use)");
-    }
-  }
-  if (!has_default) {
-    throw user_error(
-        "{}: \"chat_template\" is a list without one named \"default\"; give the one "
-        "to use as a file (--chat-template; in training data.chat_template)",
-        program.origin);
+    templates.push_back({name, entry["template"].get<std::string>(),
+                         name == kDefault ? origin : fmt::format("{} ({})", origin, name)});
   }
 }
 
-// The "chat_template" of a file's object. False: there is none.
-bool read_member(const Json& object, const std::filesystem::path& path,
-                 text::ChatProgram& program) {
+// The "chat_template" of a file's object.
+void read_member(const Json& object, const std::filesystem::path& path,
+                 std::vector<NamedChatTemplate>& templates) {
   const auto inside = object.find("chat_template");
-  if (inside == object.end() || inside->is_null()) return false;
-  program.origin = path.string() + ": chat_template";
+  if (inside == object.end() || inside->is_null()) return;
+  const std::string origin = path.string() + ": chat_template";
   if (inside->is_string()) {
-    set_main(program, inside->get<std::string>());
+    templates.push_back({kDefault, inside->get<std::string>(), origin});
   } else if (inside->is_array()) {
-    read_named(*inside, program);
+    read_named(*inside, origin, templates);
   } else {
     throw user_error("{}: \"chat_template\" must be a string or a list, not {}", path.string(),
                      inside->type_name());
   }
-  return true;
+}
+
+const NamedChatTemplate* find(const std::vector<NamedChatTemplate>& templates,
+                              std::string_view name) {
+  const auto at = std::find_if(templates.begin(), templates.end(),
+                               [&](const NamedChatTemplate& each) { return each.name == name; });
+  return at == templates.end() ? nullptr : &*at;
+}
+
+void read_additional(const std::filesystem::path& folder,
+                     std::vector<NamedChatTemplate>& templates) {
+  if (!directory_exists(folder)) return;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".jinja") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const std::filesystem::path& file : files) {
+    const std::string name = file.stem().string();
+    if (find(templates, name) == nullptr) {
+      templates.push_back({name, read_file(file), file.string()});
+    }
+  }
+}
+
+[[noreturn]] void throw_absent(const std::vector<NamedChatTemplate>& templates,
+                               std::string_view name, const std::filesystem::path& directory) {
+  if (templates.empty()) {
+    throw user_error(
+        "{}: no chat template, neither chat_template.jinja nor \"chat_template\" in "
+        "tokenizer_config.json or chat_template.json; give one as a file (--chat-template; in "
+        "training data.chat_template)",
+        directory.string());
+  }
+  std::string names;
+  for (const NamedChatTemplate& each : templates) {
+    names += (names.empty() ? "" : ", ") + each.name;
+  }
+  throw user_error(
+      "{}: no chat template is named \"{}\"; there is {}: give one of these names, or a file "
+      "(--chat-template; in training data.chat_template)",
+      directory.string(), name, names);
 }
 
 // What fine-tuning files say of one message: OpenAI's "weight" (0 or 1), axolotl's "train".
@@ -166,28 +187,35 @@ ChatMessage parse_message(const Json& json, std::size_t index, std::string_view 
 
 }  // namespace
 
-ChatTemplate ChatTemplate::from_directory(const std::filesystem::path& directory) {
+std::vector<NamedChatTemplate> chat_templates_in(const std::filesystem::path& directory) {
+  std::vector<NamedChatTemplate> templates;
   const std::filesystem::path file = directory / "chat_template.jinja";
-  const std::filesystem::path config_path = directory / "tokenizer_config.json";
-  const std::filesystem::path processor_path = directory / "chat_template.json";
-  const Json config = object_file(config_path);
-  auto program = std::make_shared<text::ChatProgram>();
-  read_tokens(config, program->tokens);
-  read_tokens(object_file(directory / "special_tokens_map.json"), program->tokens);
-  if (path_exists(file)) {
-    program->origin = file.string();
-    set_main(*program, read_file(file));
-  } else if (!read_member(config, config_path, *program) &&
-             !read_member(object_file(processor_path), processor_path, *program)) {
-    throw user_error(
-        "{}: no chat template, neither chat_template.jinja nor \"chat_template\" in "
-        "tokenizer_config.json or chat_template.json; give one as a file (--chat-template; in "
-        "training data.chat_template)",
-        directory.string());
+  if (path_exists(file)) templates.push_back({kDefault, read_file(file), file.string()});
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
+    if (!templates.empty()) break;
+    const std::filesystem::path path = directory / name;
+    read_member(object_file(path), path, templates);
   }
-  const auto tool_use = directory / "additional_chat_templates" / "tool_use.jinja";
-  if (!program->with_tools && path_exists(tool_use)) {
-    set_with_tools(*program, read_file(tool_use), tool_use.string());
+  read_additional(directory / "additional_chat_templates", templates);
+  return templates;
+}
+
+ChatTemplate ChatTemplate::from_directory(const std::filesystem::path& directory,
+                                          std::string_view name) {
+  const std::vector<NamedChatTemplate> templates = chat_templates_in(directory);
+  const std::string_view wanted = name.empty() ? kDefault : name;
+  const NamedChatTemplate* main = find(templates, wanted);
+  if (main == nullptr) throw_absent(templates, wanted, directory);
+  auto program = std::make_shared<text::ChatProgram>();
+  read_tokens(object_file(directory / "tokenizer_config.json"), program->tokens);
+  read_tokens(object_file(directory / "special_tokens_map.json"), program->tokens);
+  program->origin = main->origin;
+  program->main = text::jinja::parse(main->source, main->origin);
+  program->sources = main->source;
+  const NamedChatTemplate* tool_use = find(templates, "tool_use");
+  if (name.empty() && tool_use != nullptr) {
+    program->with_tools = text::jinja::parse(tool_use->source, tool_use->origin);
+    program->sources += tool_use->source;
   }
   return ChatTemplate(std::move(program));
 }

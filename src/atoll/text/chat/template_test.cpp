@@ -147,11 +147,37 @@ TEST(ChatTemplate, ChoosesAmongNamedTemplates) {
                 {}, {.add_generation_prompt = false, .variables = R"({"tools": []})", .now = {}}),
             "tools");
   directory.write("tokenizer_config.json", R"({"chat_template": [{"name": "a", "template": ""}]})");
-  EXPECT_NE(error_of(load).find("without one named \"default\""), std::string::npos);
+  EXPECT_NE(error_of(load).find("no chat template is named \"default\"; there is a: give"),
+            std::string::npos);
   directory.write("tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})");
   EXPECT_NE(error_of(load).find("not of objects"), std::string::npos);
   directory.write("tokenizer_config.json", R"({"chat_template": 5})");
   EXPECT_NE(error_of(load).find("must be a string or a list, not number"), std::string::npos);
+}
+
+// As transformers does with apply_chat_template(chat_template="rag").
+TEST(ChatTemplate, TakesTheOneThatIsNamedWithToolsAndWithout) {
+  const Directory directory;
+  directory.write("tokenizer_config.json",
+                  R"({"bos_token": "<b>",
+                      "chat_template": [{"name": "rag", "template": "{{ bos_token }}rag"},
+                                        {"name": "default", "template": "plain"},
+                                        {"name": "tool_use", "template": "tools"}]})");
+  std::filesystem::create_directory(directory.path() / "additional_chat_templates");
+  directory.write("additional_chat_templates/rag.jinja", "not this one");
+  directory.write("additional_chat_templates/short.jinja", "short");
+  const ChatOptions with_tools = {
+      .add_generation_prompt = false, .variables = R"({"tools": []})", .now = {}};
+  for (const auto& [name, text] : std::vector<std::pair<std::string, std::string>>{
+           {"rag", "<b>rag"}, {"default", "plain"}, {"tool_use", "tools"}, {"short", "short"}}) {
+    const auto chat = ChatTemplate::from_directory(directory.path(), name);
+    EXPECT_EQ(chat.render({}), text);
+    EXPECT_EQ(chat.render({}, with_tools), text);
+  }
+  EXPECT_NE(error_of([&] {
+              return ChatTemplate::from_directory(directory.path(), "long");
+            }).find("there is rag, default, tool_use, short"),
+            std::string::npos);
 }
 
 TEST(ChatTemplate, TakesTheOneForToolsBesideTheFile) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -37,32 +38,16 @@ class StepsParser : public JsonReader {
   }
 
   void decoder(const Json& json, TokenizerSpec& spec) const {
-    std::vector<const Json*> steps = {&json};
-    if (type_of(json) == "Sequence") {
-      object(json, "decoder", {"type", "decoders"});
-      steps.clear();
-      for (const Json& step : array(need(json, "decoders", "decoder"), "decoder")) {
-        steps.push_back(&step);
-      }
-    }
-    if (steps.size() == 1 && type_of(*steps[0]) == "ByteLevel") {
-      object(*steps[0], "decoder", {"type", "add_prefix_space", "trim_offsets", "use_regex"});
-      spec.decoder.byte_level = true;
-      return;
-    }
-    if (spec.model.byte_level) {
+    std::vector<const Json*> steps;
+    if (!json.is_null()) add_decoders(json, steps);
+    const bool ends_in_bytes = !steps.empty() && type_of(*steps.back()) == "ByteLevel";
+    if (spec.model.byte_level && !(ends_in_bytes && steps.size() == 1)) {
       refuse("decoder", "the type " + type_of(json),
              "with a pre_tokenizer ByteLevel, ByteLevel is");
     }
-    if (json.is_null()) {
-      spec.decoder.spaces = true;
-      return;
-    }
-    if (steps.size() == 1 && type_of(*steps[0]) == "WordPiece") {
-      return word_piece_decoder(*steps[0], spec.decoder);
-    }
-    bool fused = false;
-    for (const Json* step : steps) fused = decoder_step(*step, fused, spec);
+    if (json.is_null()) spec.decoder.spaces = true;
+    Stage stage = Stage::kTokens;
+    for (const Json* step : steps) stage = decoder_step(*step, stage, spec.decoder);
   }
 
  private:
@@ -126,11 +111,28 @@ class StepsParser : public JsonReader {
       spec.pre_tokenizer.push_back({.pattern = text(need(json, "delimiter", where), where),
                                     .literal = true,
                                     .behavior = Behavior::kRemoved});
+    } else if (type == "UnicodeScripts") {
+      object(json, where, {"type"});
+      spec.pre_tokenizer.push_back({.kind = PreTokenizerStep::Kind::kScripts});
+    } else if (type == "FixedLength") {
+      object(json, where, {"type", "length"});
+      spec.pre_tokenizer.push_back({.pattern = fixed_length(json, where)});
     } else {
       refuse(where, "the type " + type,
              "ByteLevel, Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, "
-             "CharDelimiterSplit, BertPreTokenizer and Sequence are");
+             "CharDelimiterSplit, BertPreTokenizer, UnicodeScripts, FixedLength and Sequence are");
     }
+  }
+
+  // So many characters, as a regular expression.
+  std::string fixed_length(const Json& json, const std::string& where) const {
+    constexpr std::int32_t kMost = 65535;  // of PCRE2
+    const std::int32_t length =
+        json.contains("length") ? id(json["length"], where + ".length") : 5;  // as the library's
+    if (length < 1 || length > kMost) {
+      refuse(where, fmt::format("a FixedLength of {}", length), "1 to 65535 is");
+    }
+    return fmt::format("[\\s\\S]{{1,{}}}", length);
   }
 
   void split(const Json& json, const std::string& where, TokenizerSpec& spec) const {
@@ -160,6 +162,21 @@ class StepsParser : public JsonReader {
            "Isolated, Removed, MergedWithPrevious, MergedWithNext and Contiguous are");
   }
 
+  // What the steps of a decoder so far have made of the tokens.
+  enum class Stage {
+    kTokens,  // each is still one
+    kFused,   // one text
+    kPlaced,  // each knows what it is beside its neighbours
+  };
+
+  void add_decoders(const Json& json, std::vector<const Json*>& steps) const {
+    if (type_of(json) != "Sequence") return steps.push_back(&json);
+    object(json, "decoder", {"type", "decoders"});
+    for (const Json& step : array(need(json, "decoders", "decoder"), "decoder")) {
+      add_decoders(step, steps);
+    }
+  }
+
   void word_piece_decoder(const Json& json, DecoderSpec& decoder) const {
     object(json, "decoder", {"type", "prefix", "cleanup"});
     decoder.continuing_prefix = text(need(json, "prefix", "decoder"), "decoder.prefix");
@@ -168,51 +185,122 @@ class StepsParser : public JsonReader {
     decoder.spaces = !decoder.continuing_prefix.empty();
   }
 
-  // Returns whether the steps so far have joined the tokens.
-  bool decoder_step(const Json& json, bool fused, TokenizerSpec& spec) const {
+  void bpe_decoder(const Json& json, DecoderSpec& decoder) const {
+    object(json, "decoder", {"type", "suffix"});
+    decoder.word_end = text(need(json, "suffix", "decoder"), "decoder.suffix");
+    if (decoder.word_end.empty())
+      refuse("decoder", "BPEDecoder without a suffix", "one with it is");
+  }
+
+  void ctc_decoder(const Json& json, DecoderSpec& decoder) const {
+    object(json, "decoder", {"type", "pad_token", "word_delimiter_token", "cleanup"});
+    decoder.joins_repeats = true;
+    decoder.pad = text(need(json, "pad_token", "decoder"), "decoder.pad_token");
+    decoder.word_delimiter =
+        text(need(json, "word_delimiter_token", "decoder"), "decoder.word_delimiter_token");
+    decoder.cleanup = flag(json, "cleanup", true, "decoder");
+    if (decoder.pad.empty() || decoder.word_delimiter.empty()) {
+      refuse("decoder", "CTC with an empty token", "one with pad and delimiter is");
+    }
+  }
+
+  void strip_text(const DecoderStep& step, DecoderSpec& decoder) const {
+    if (step.stop != 0 || decoder.strip_count != 0) {
+      refuse("decoder", "a Strip of a whole text's end", "of its start, once, is");
+    }
+    if (step.content.size() != 1 || static_cast<unsigned char>(step.content[0]) >= 0x80) {
+      refuse("decoder", fmt::format("Strip of \"{}\" from a whole text", step.content),
+             "of an ASCII character is");
+    }
+    decoder.strip = step.content;
+    decoder.strip_count = step.start;
+  }
+
+  Stage strip(const Json& json, Stage stage, DecoderSpec& decoder) const {
+    object(json, "decoder", {"type", "content", "start", "stop"});
+    const auto count = [&](const char* key) {
+      return json.contains(key) ? id(json[key], std::string("decoder.") + key) : 0;
+    };
+    const DecoderStep step = {.kind = DecoderStep::Kind::kStrip,
+                              .content = text(need(json, "content", "decoder"), "decoder.content"),
+                              .start = count("start"),
+                              .stop = count("stop")};
+    if (step.content.empty()) damaged("decoder.content", "is not a character");
+    if (stage == Stage::kFused) {
+      strip_text(step, decoder);
+    } else if (decoder.byte_fallback) {
+      refuse("decoder", "Strip between ByteFallback and Fuse", "before or behind both is");
+    } else {
+      decoder.steps.push_back(step);
+    }
+    return stage;
+  }
+
+  void token_step(const Json& json, const std::string& type, DecoderSpec& decoder) const {
     const std::string where = "decoder";
-    const std::string type = type_of(json);
-    DecoderSpec& decoder = spec.decoder;
-    if (type == "Strip") {
-      object(json, where, {"type", "content", "start", "stop"});
-      const std::int32_t stop = json.contains("stop") ? id(json["stop"], "decoder.stop") : 0;
-      if (!fused || stop != 0 || decoder.strip_count != 0) {
-        refuse(where, "a Strip", "only one that strips the start, after Fuse, is");
-      }
-      decoder.strip = text(need(json, "content", where), "decoder.content");
-      decoder.strip_count = json.contains("start") ? id(json["start"], "decoder.start") : 0;
-      if (decoder.strip.size() != 1 || static_cast<unsigned char>(decoder.strip[0]) >= 0x80) {
-        refuse(where, fmt::format("Strip of \"{}\"", decoder.strip), "an ASCII character is");
-      }
-      return true;
-    }
-    if (fused) refuse(where, type + " after Fuse", "only Strip is");
-    if (type == "Fuse") {
-      object(json, where, {"type"});
-      return true;
-    }
+    DecoderStep step;
     if (type == "Replace") {
       object(json, where, {"type", "pattern", "content"});
-      auto [from, literal] = pattern(json, where);
-      if (!literal || from.empty()) refuse(where, "Replace by regular expression", "text is");
-      decoder.replace.emplace_back(std::move(from), text(need(json, "content", where), where));
-    } else if (type == "ByteFallback") {
+      std::tie(step.pattern, step.literal) = pattern(json, where);
+      step.content = text(need(json, "content", where), where);
+      if (step.pattern.empty()) refuse(where, "Replace of an empty text", "of one that is not is");
+    } else {
+      metaspace_keys(json, where);
+      step.kind = DecoderStep::Kind::kMetaspace;
+      step.pattern = replacement(json, where);
+      step.first_removes = prepend_scheme(json, where) != PreTokenizerStep::Prepend::kNever;
+    }
+    decoder.steps.push_back(std::move(step));
+  }
+
+  // Returns what the tokens are after this step.
+  Stage decoder_step(const Json& json, Stage stage, DecoderSpec& decoder) const {
+    const std::string where = "decoder";
+    const std::string type = type_of(json);
+    if (type == "Strip" && stage != Stage::kPlaced) return strip(json, stage, decoder);
+    if (type == "Fuse") {
+      object(json, where, {"type"});
+      return stage == Stage::kPlaced ? stage : Stage::kFused;
+    }
+    constexpr std::string_view kKnown[] = {"ByteLevel", "Replace",    "ByteFallback", "Metaspace",
+                                           "WordPiece", "BPEDecoder", "CTC",          "Strip"};
+    if (std::find(std::begin(kKnown), std::end(kKnown), type) == std::end(kKnown)) {
+      refuse(where, "the type " + type,
+             "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece, BPEDecoder, CTC "
+             "and Sequence are");
+    }
+    if (stage == Stage::kFused) refuse(where, type + " after Fuse or ByteLevel", "Strip is");
+    if (stage == Stage::kPlaced) {
+      refuse(where, type + " after WordPiece, BPEDecoder or CTC", "Fuse is");
+    }
+    if (type == "Replace" || type == "Metaspace") {
+      token_step(json, type, decoder);
+      return stage;
+    }
+    if (type == "ByteFallback") {
       object(json, where, {"type"});
       decoder.byte_fallback = true;
-    } else if (type == "Metaspace" && decoder.replace.empty()) {
-      metaspace_keys(json, where);
-      const std::string space = replacement(json, where);
-      decoder.replace.emplace_back(space, " ");
-      if (prepend_scheme(json, where) != PreTokenizerStep::Prepend::kNever) {
-        decoder.first_removes = space;
-      }
-    } else {
-      refuse(
-          where, "the type " + type,
-          "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, WordPiece alone and Sequence "
-          "are");
+      return stage;
     }
-    return false;
+    if (decoder.byte_fallback) refuse(where, type + " after ByteFallback", "Fuse and Strip are");
+    if (type == "ByteLevel") {
+      object(json, where, {"type", "add_prefix_space", "trim_offsets", "use_regex"});
+      for (const DecoderStep& step : decoder.steps) {
+        if (step.first_removes) refuse(where, "ByteLevel after Metaspace", "after Replace is");
+      }
+      decoder.byte_level = true;
+      return Stage::kFused;
+    }
+    if (type == "WordPiece") {
+      word_piece_decoder(json, decoder);
+    } else if (type == "BPEDecoder") {
+      bpe_decoder(json, decoder);
+    } else if (decoder.steps.empty()) {
+      ctc_decoder(json, decoder);
+    } else {
+      refuse(where, "CTC after another step", "CTC alone is");
+    }
+    return Stage::kPlaced;
   }
 };
 

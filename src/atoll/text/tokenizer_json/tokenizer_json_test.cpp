@@ -49,6 +49,31 @@ void expect_damaged(const char* pointer, const Json& value, const std::string& m
   expect_error(json, ErrorKind::kDamaged, message);
 }
 
+// A BPEDecoder's suffix is a space, but for the last token of a text.
+TEST(TokenizerJson, DecodersThatLookAtNeighboursSeeThem) {
+  Json json = {{"added_tokens", Json::array()},
+               {"model", {{"type", "WordLevel"}, {"unk_token", "a"}, {"vocab", Json::object()}}},
+               {"decoder", {{"type", "BPEDecoder"}, {"suffix", "_"}}}};
+  json["model"]["vocab"] = {{"a", 0}, {"b_", 1}, {"_", 2}, {"c__", 3}};
+  const auto decoded = [&](const std::vector<std::int32_t>& ids) {
+    return Tokenizer::from_json(json.dump(), "t.json").decode(ids);
+  };
+  EXPECT_EQ(decoded({0, 1, 1, 2, 3, 3}), "ab b  c  c");
+  EXPECT_EQ(decoded({1, 0, 2}), "b a");
+  json["model"]["vocab"]["d_e"] = 4;
+  expect_error(json, ErrorKind::kUser, "it is within \"d_e\"");
+  json["decoder"]["suffix"] = "";
+  expect_error(json, ErrorKind::kUser, "BPEDecoder without a suffix");
+  json["decoder"] = {
+      {"type", "CTC"}, {"pad_token", "a"}, {"word_delimiter_token", "_"}, {"cleanup", false}};
+  EXPECT_EQ(decoded({1, 1, 0, 1, 2, 0, 0}), "b_b__") << "delimiters are spaces with cleanup alone";
+  json["decoder"]["cleanup"] = true;
+  EXPECT_EQ(decoded({1, 1, 0, 1, 2, 0, 0}), "b b  ");
+  const Json replace = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "b"}};
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", {replace, json["decoder"]}}};
+  expect_error(json, ErrorKind::kUser, "CTC after another step");
+}
+
 TEST(TokenizerJson, WhatWasReadGoesBackByteForByte) {
   const std::string text = "  " + valid_json().dump(7) + "\n\n";
   EXPECT_EQ(Tokenizer::from_json(text, "t.json").to_json(), text);
@@ -69,7 +94,8 @@ TEST(TokenizerJson, RefusesWhatWouldChangeTheResultByName) {
   expect_refused("/novelty", 1, "the key \"novelty\"");
   expect_refused("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Novel"}}}}},
                  "Novel");
-  expect_refused("/pre_tokenizer", {{"type", "UnicodeScripts"}}, "UnicodeScripts");
+  expect_refused("/pre_tokenizer", {{"type", "Sentences"}}, "Sentences");
+  expect_refused("/pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}, "a FixedLength of 0");
   expect_refused("/pre_tokenizer/extra", true, "the key \"extra\"");
   expect_refused("/decoder", nullptr, "decoder has the type null");
   expect_refused("/decoder", {{"type", "WordPiece"}}, "WordPiece");
@@ -141,7 +167,7 @@ TEST(TokenizerJson, CharacterModelsRefuseWhatTheyCannotHonour) {
   expect_error(with("/model/unk_token", "<no>"), ErrorKind::kDamaged, "has no \"<no>\"");
   expect_error(with("/model/fuse_unk", 1), ErrorKind::kDamaged, "\"fuse_unk\"");
   expect_error(with("/decoder/decoders/2", {{"type", "ByteFallback"}}), ErrorKind::kUser,
-               "only one that strips the start, after Fuse");
+               "Strip between ByteFallback and Fuse");
   expect_error(with("/decoder/decoders/3/stop", 1), ErrorKind::kUser, "a Strip");
   expect_error(with("/decoder/decoders/3/content", "▁"), ErrorKind::kUser, "an ASCII character");
   expect_error(with("/decoder/decoders/3", {{"type", "Replace"}}), ErrorKind::kUser,

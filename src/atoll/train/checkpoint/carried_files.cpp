@@ -66,7 +66,11 @@ CarriedFiles carried_files(const TrainConfig& config, const Tokenizer& tokenizer
     }
   }
   const fs::path chat_template = config.data.chat_template;
-  if (file_exists(chat_template)) carried["chat_template.jinja"] = read_file(chat_template);
+  if (file_exists(chat_template)) {
+    carried["chat_template.jinja"] = read_file(chat_template);
+  } else if (const auto named = model_dir::named_chat_template(chat_template, base)) {
+    carried["chat_template.jinja"] = named->source;
+  }
   // What the documents end with ends a text.
   if (const auto end = tokenizer.end_of_text()) stop_at(*end, base, carried);
   stop_at_end_of_turn(chat_template, base, tokenizer, warns, carried);

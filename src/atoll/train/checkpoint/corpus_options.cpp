@@ -10,6 +10,7 @@
 #include "atoll/base/files/paths.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
+#include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/train/checkpoint/contents.h"
 
@@ -21,11 +22,13 @@ namespace {
 
 // Here rather than where it is first needed: beside shards, or texts without messages, nothing else
 // would look.
-void check_chat_template(const fs::path& path) {
+void check_chat_template(const fs::path& path, const model_dir::ModelPath& model) {
   if (path.empty() || file_exists(path)) return;
+  if (model_dir::named_chat_template(path, model)) return;
   throw user_error("data.chat_template is {}, {}", path.string(),
-                   directory_exists(path) ? "a directory; name the Jinja file in it"
-                                          : "and there is no such file");
+                   directory_exists(path)
+                       ? "a directory; name the Jinja file in it"
+                       : "and there is no such file, nor has the model a template of that name");
 }
 
 // The corpus that the newest checkpoint was trained on; empty when none says so.
@@ -55,7 +58,9 @@ CorpusOptions corpus_options(const TrainConfig& config) {
   options.vocab_size = config.data.vocab_size;
   options.special_tokens = config.data.special_tokens;
   options.chat_template = config.data.chat_template;
-  check_chat_template(options.chat_template);
+  const bool is_file = file_exists(options.tokenizer);
+  check_chat_template(options.chat_template,
+                      is_file ? options.tokenizer.parent_path() : options.tokenizer);
   options.chat = {.last_only = config.data.chat_train == "last",
                   .keep_thinking = config.data.chat_keep_thinking,
                   .literal_content = config.data.chat_literal_content};

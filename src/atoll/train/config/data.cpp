@@ -95,8 +95,8 @@ void add_data(SettingRegistry& settings, TrainConfig& c) {
       .settled_by("model.from", "a model has its own vocabulary");
   settings.add(
       "data.chat_template", &d.chat_template,
-      "Jinja file that turns messages into text; empty: the one of model.from. The model carries "
-      "it, also where data.shards were made with it before.");
+      "Jinja file that turns messages into text, or the name of one of model.from's templates; "
+      "empty: its default. The model carries it, also where data.shards were made with it before.");
   settings
       .add("data.chat_train", &d.chat_train,
            "Answers of a conversation that are learnt: all, or the last one alone.",

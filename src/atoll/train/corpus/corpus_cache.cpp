@@ -64,6 +64,9 @@ std::string describe_request(const CorpusOptions& options) {
                            fmt::join(tokenizer.tokens_after(), " "));
   }
   std::vector<fs::path> templates = {options.chat_template};
+  if (!options.chat_template.empty() && !file_exists(options.chat_template)) {
+    request += fmt::format("template named {}\n", options.chat_template.string());
+  }
   if (!options.tokenizer.empty()) {
     templates.push_back(directory_of(options.tokenizer) / "chat_template.jinja");
     templates.push_back(directory_of(options.tokenizer) / "tokenizer_config.json");
