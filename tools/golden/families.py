@@ -147,6 +147,15 @@ def configs():
             use_parallel_residual=False, attention_bias=False,
             rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=300.0,
                                  partial_rotary_factor=1.0)),
+        # Windows in the first of two layers; one frequency lies on YaRN's ramp. Gates and ups reach
+        # the bound: see randomize().
+        "gpt_oss": t.GptOssConfig(
+            **{**SHAPE, "intermediate_size": 24}, num_key_value_heads=2, head_dim=12,
+            sliding_window=7, num_local_experts=4, num_experts_per_tok=2, pad_token_id=None,
+            router_aux_loss_coef=0.0, layer_types=["sliding_attention", "full_attention"],
+            rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=3.0, beta_fast=32.0,
+                                 beta_slow=1.0, truncate=False,
+                                 original_max_position_embeddings=16)),
     }
 
 
@@ -177,7 +186,11 @@ def randomize(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name or "ln_" in name:
                 parameter.copy_(0.3 * noise + (0.0 if name.endswith("bias") else 1.0))
-            elif parameter.dim() == 1:
+            elif "sinks" in name:
+                parameter.copy_(noise)
+            elif name.endswith("gate_up_proj_bias"):  # some lie beyond the bound of 7
+                parameter.copy_(4.0 * noise)
+            elif parameter.dim() == 1 or name.endswith("_bias"):
                 parameter.copy_(0.3 * noise)
             elif "embed" in name or "wte" in name or "wpe" in name or "lm_head" in name:
                 parameter.copy_(0.5 * noise)
@@ -210,8 +223,10 @@ def gradients_of(model):
 
 
 def optimizer_of(model):
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    rest = [p for p in model.parameters() if p.dim() < 2]
+    named = list(model.named_parameters())
+    is_matrix = {n: p.dim() >= 2 and not n.endswith("_bias") for n, p in named}  # gpt_oss's are (E, N)
+    matrices = [p for n, p in named if is_matrix[n]]
+    rest = [p for n, p in named if not is_matrix[n]]
     return torch.optim.AdamW([dict(params=matrices, weight_decay=WEIGHT_DECAY),
                               dict(params=rest, weight_decay=0.0)], **HYPERPARAMETERS)
 

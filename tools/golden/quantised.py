@@ -8,7 +8,7 @@
 bitsandbytes' numbers come from its own library for CPUs (called by ctypes, so that torch is not
 needed; the wrappers in bitsandbytes.functional pass the same tensors). Those of GPTQ and AWQ come
 from their published formulas in f16: w = s (q - z), with the packing of AutoGPTQ (version 1, zeros
-less one), GPTQModel (version 2) and AutoAWQ (gemm).
+less one), GPTQModel (version 2) and AutoAWQ (gemm). MXFP4 needs transformers and torch besides.
 """
 
 import ctypes
@@ -179,6 +179,23 @@ def awq(name, rows, columns, group):
                  "version": "gemm"}, tensors)
 
 
+def mxfp4():
+    """Two experts of gpt-oss, with what transformers (which needs torch) widens them to."""
+    import torch
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    generator = np.random.default_rng(12)
+    tensors = {}
+    for stack, rows, columns in (("gate_up_proj", 12, 64), ("down_proj", 5, 96)):
+        name = "model.layers.0.mlp.experts." + stack
+        blocks = generator.integers(0, 256, (2, rows, columns // 32, 16), dtype=np.uint8)
+        scales = generator.integers(110, 140, (2, rows, columns // 32), dtype=np.uint8)
+        wide = convert_moe_packed_tensors(torch.from_numpy(blocks), torch.from_numpy(scales))
+        tensors |= {name + "_blocks": blocks, name + "_scales": scales,
+                    "expected." + stack: wide.float().numpy()}
+    write("mxfp4", {"quant_method": "mxfp4"}, tensors)
+
+
 def main():
     library = bitsandbytes_library()
     four_bit(library, "nf4", "nf4", 6, 96, 64, "bfloat16", False)
@@ -191,6 +208,7 @@ def main():
     gptq("gptq4_v2", 8, 32, 32, 4, False, False, "gptq_v2")
     gptq("gptq8", 8, 32, 16, 8, False, True, "gptq")
     awq("awq", 24, 32, 16)
+    mxfp4()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "atoll/base/check.h"
+#include "atoll/ckpt/hf/stacked_experts.h"
 #include "atoll/ckpt/safetensors/convert.h"
 #include "atoll/nn/models/model_tensors.h"
 #include "atoll/tensor/host_access.h"
@@ -120,6 +121,10 @@ void read_transposed(const SafetensorsFile& file, const std::string& name, Dtype
 void read_part(const SafetensorsFile& file, const std::string& name, const nn::FileTensor& part,
                const Tensor& tensor) {
   const Tensor rows = rows_of(part, tensor);
+  if (!file.contains(name)) {
+    // A name that no file has is an error of read_floats.
+    if (const auto stacked = stacked_expert(name)) return read_stacked(file, *stacked, rows);
+  }
   if (!part.transposed) {
     file.read_floats(name, rows);
     return;
@@ -180,6 +185,16 @@ std::vector<TensorSource> file_sources(std::span<const ParamTensor> params, std:
                                        const FileDtypes& dtypes) {
   std::vector<TensorSource> sources;
   for (const ParamTensor& held : params) {
+    // Ranks that have some of the experts, and files of optimizer state, keep them one by one.
+    const bool is_whole = prefix.empty() && held.param->cut == nullptr;
+    if (is_whole && !held.param->files.empty()) {
+      const auto chosen = dtypes.find(held.param->files.front().name);
+      const Dtype dtype = chosen == dtypes.end() ? held.tensor.dtype() : chosen->second;
+      if (auto stack = stacked_source(*held.param, held.tensor, dtype)) {
+        sources.push_back(std::move(*stack));
+        continue;
+      }
+    }
     for (const nn::FileTensor& part : held.param->files) {
       const Tensor rows = rows_of(part, held.tensor);
       const auto chosen = dtypes.find(part.name);
@@ -211,7 +226,9 @@ void read_params(const SafetensorsFile& file, std::span<const ParamTensor> param
 void read_param(const SafetensorsSet& files, const ParamTensor& param, std::string_view prefix) {
   for (const nn::FileTensor& part : param.param->files) {
     const std::string name = std::string(prefix) + part.name;
-    read_part(files.file_of(name), name, part, param.tensor);
+    const auto stacked = stacked_expert(name);
+    const bool is_in_stack = !files.contains(name) && stacked;
+    read_part(files.file_of(is_in_stack ? stacked->tensor : name), name, part, param.tensor);
   }
 }
 
@@ -230,15 +247,20 @@ void DirectoryParams::use(const nn::FileTensor& part, const FileDtypes& source) 
   if (const StoredMatrix* stored = quantised_.find(name)) {
     used_.insert(stored->tensors.begin(), stored->tensors.end());
   } else {
-    directory_.file_of(name);  // it is there
-    used_.insert(name);
+    directory_.file_of(holder_of(name));  // it is there
+    used_.insert(holder_of(name));
   }
-  const auto dtype = source.find(name);
+  const auto dtype = source.find(quantised_.find(name) != nullptr ? name : holder_of(name));
   if (dtype != source.end()) dtypes_[part.name] = dtype->second;
 }
 
 bool DirectoryParams::contains(const std::string& name) const {
-  return directory_.contains(name) || quantised_.find(name) != nullptr;
+  return directory_.contains(holder_of(name)) || quantised_.find(name) != nullptr;
+}
+
+std::string DirectoryParams::holder_of(const std::string& name) const {
+  const auto stacked = stacked_expert(name);
+  return !directory_.contains(name) && stacked ? stacked->tensor : name;
 }
 
 std::string DirectoryParams::name_of(const nn::FileTensor& part) const {
@@ -271,7 +293,7 @@ void DirectoryParams::read(const ParamTensor& param) const {
     if (const StoredMatrix* stored = quantised_.find(name)) {
       read_widened(directory_, name, *stored, part, param.tensor);
     } else {
-      read_part(directory_.file_of(name), name, part, param.tensor);
+      read_part(directory_.file_of(holder_of(name)), name, part, param.tensor);
     }
   }
 }

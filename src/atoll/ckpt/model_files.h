@@ -1,7 +1,8 @@
 #pragma once
 
 // Between parameters in memory and tensors in Hugging Face files: fused rows are taken apart and
-// put together, Conv1D weights transposed, so that files keep the names and shapes others know.
+// put together, Conv1D weights transposed, gpt-oss's experts stacked, so that files keep the names
+// and shapes others know.
 
 #include <set>
 #include <span>
@@ -59,6 +60,8 @@ class DirectoryParams {
 
  private:
   std::string name_of(const nn::FileTensor& part) const;
+  /// The tensor of the files that has what is called `name`: it, or a stack of experts.
+  std::string holder_of(const std::string& name) const;
   bool contains(const std::string& name) const;
   void use(const nn::FileTensor& part, const FileDtypes& source);
   void refuse_others(const std::string& embedding) const;

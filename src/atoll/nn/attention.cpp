@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "atoll/nn/kv_cache.h"
+#include "atoll/ops/attention/attention_sinks.h"
 #include "atoll/ops/copy_blocks/copy_blocks.h"
 #include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/ops/norm/norm.h"
@@ -49,12 +50,13 @@ void take_apart(Run& run, const ops::HeadLayout& heads, const Tensor& together,
 }  // namespace
 
 SelfAttention::SelfAttention(Options options, Linear qkv, Linear out, Param q_norm, Param k_norm,
-                             std::unique_ptr<AttentionCore> core)
+                             std::unique_ptr<AttentionCore> core, Param sinks)
     : options_(options),
       qkv_(std::move(qkv)),
       out_(std::move(out)),
       norm_(options_.heads, options_.qk_norm, std::move(q_norm), std::move(k_norm)),
-      core_(core ? std::move(core) : std::make_unique<WholeAttention>()) {
+      core_(core ? std::move(core) : std::make_unique<WholeAttention>()),
+      sinks_(std::move(sinks)) {
   const ops::HeadLayout& heads = options_.heads;
   ATOLL_CHECK(!options_.qkv_by_head || (heads.num_heads == heads.num_kv_heads && !norm_.exists()),
               "{} heads, {} key-value heads", heads.num_heads, heads.num_kv_heads);
@@ -78,6 +80,10 @@ Footprint SelfAttention::plan(Spec x) const {
   std::size_t scratch = std::max({qkv.scratch_bytes, out.scratch_bytes, core.scratch_bytes});
   scratch = std::max(scratch, norm_.plan(qkv.y, footprint));
   footprint.kept.insert(footprint.kept.end(), core.kept.begin(), core.kept.end());
+  // Behind the rest: the gradient of the sinks.
+  if (has_sinks()) {
+    footprint.owed.push_back({compute_dtype(qkv.y.dtype), {heads.num_heads}});
+  }
   // In B, the gradient of the attended values lies in front of the rest.
   footprint.scratch_bytes = align_up(attended.bytes()) + scratch;
   if (options_.qkv_by_head) footprint.scratch_bytes += align_up(qkv.y.bytes());
@@ -121,7 +127,7 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
   rotate(run, positions, /*inverse=*/false, qkv);
   if (pass.cache != nullptr) {
     ATOLL_CHECK(positions.defined(), "a batch that continues a cache needs positions");
-    attend_to_cache(run, positions, *pass.cache, qkv, attended);
+    attend_to_cache(run, positions, *pass.cache, qkv, attended, kept_by_core(pass).front());
   } else {
     core_->forward(run, setup(), pass.batch, qkv, attended, kept_by_core(pass));
   }
@@ -129,16 +135,20 @@ void SelfAttention::forward(Run& run, const Pass& pass) {
 }
 
 void SelfAttention::attend_to_cache(Run& run, const Tensor& positions, const KvCache& cache,
-                                    const Tensor& qkv, const Tensor& attended) const {
+                                    const Tensor& qkv, const Tensor& attended,
+                                    const Tensor& kept_lse) const {
   const auto index = static_cast<std::size_t>(options_.index);
   const Tensor &keys = cache.keys[index], &values = cache.values[index];
+  const Tensor lse = has_sinks() ? kept_lse : Tensor();
   if (cache.is_paged()) {
-    return ops::attention_paged(run, options_.heads, setup().scores(), options_.window,
-                                cache.sequences, cache.block_size, qkv, keys, values, attended);
+    ops::attention_paged(run, options_.heads, setup().scores(), options_.window, cache.sequences,
+                         cache.block_size, qkv, keys, values, attended, lse);
+    return setup().add_sinks(run, attended, lse);
   }
   ops::attention_cached(run, options_.heads, setup().scores(),
                         {.window = options_.window, .positions = positions}, cache.length, qkv,
-                        keys, values, attended);
+                        keys, values, attended, lse);
+  setup().add_sinks(run, attended, lse);
 }
 
 void SelfAttention::backward_input(Run& run, const Pass& pass) {
@@ -148,7 +158,9 @@ void SelfAttention::backward_input(Run& run, const Pass& pass) {
   const Tensor dqkv =
       options_.qkv_by_head ? inner.take_scratch(pass.owed[kDqkv].spec()) : pass.owed[kDqkv];
   out_.backward_input(inner, {.dx = dattended, .dy = pass.dy});
-  core_->backward(inner, setup(), pass.batch, pass.kept[kQkv], attended, kept_by_core(pass),
+  AttentionCore::Setup with_gradient = setup();
+  if (has_sinks()) with_gradient.dsinks = pass.owed.back();
+  core_->backward(inner, with_gradient, pass.batch, pass.kept[kQkv], attended, kept_by_core(pass),
                   dattended, dqkv);
   rotate(inner, row_positions(pass), /*inverse=*/true, dqkv);
   backward_project(inner, pass, dqkv);
@@ -160,11 +172,13 @@ void SelfAttention::backward_weight(Run& run, const Pass& pass) {
   if (norm_.exists()) {
     norm_.backward_weight(run, pass.x.shape().num_rows(), pass.owed.subspan(kOfNormOwed));
   }
+  if (has_sinks() && !sinks_.frozen) ops::add(run, sinks_.grad, pass.owed.back(), sinks_.grad);
 }
 
 void SelfAttention::visit(ParamVisitor& visitor) {
   qkv_.visit(visitor);
   norm_.visit(visitor);
+  if (has_sinks()) visitor.param(sinks_);
   out_.visit(visitor);
 }
 

@@ -28,9 +28,10 @@ class SelfAttention final : public Layer {
     ops::RmsScale qk_norm = 1e-6;  ///< see ops::qk_norm_forward
   };
   /// qkv: C -> heads.qkv_width(), out: heads.query_width() -> C. q_norm, k_norm: as in
-  /// QueryKeyNorm; empty names mean no such norm. `core` null: this rank has all rows.
+  /// QueryKeyNorm; empty names mean no such norm. `core` null: this rank has all rows. sinks:
+  /// (num_heads), see ops::attention_sinks; an empty name means none.
   SelfAttention(Options options, Linear qkv, Linear out, Param q_norm = {}, Param k_norm = {},
-                std::unique_ptr<AttentionCore> core = nullptr);
+                std::unique_ptr<AttentionCore> core = nullptr, Param sinks = {});
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -40,8 +41,9 @@ class SelfAttention final : public Layer {
 
  private:
   AttentionCore::Setup setup() const {
-    return {options_.heads, options_.scale, options_.window, options_.softcap};
+    return {options_.heads, options_.scale, options_.window, options_.softcap, sinks_.value, {}};
   }
+  bool has_sinks() const { return !sinks_.name.empty(); }
   std::span<const Tensor> kept_by_core(const Pass& pass) const {
     return pass.kept.subspan(2 + norm_.num_kept());
   }
@@ -49,13 +51,14 @@ class SelfAttention final : public Layer {
   void project(Run& run, const Pass& pass, const Tensor& qkv);
   void backward_project(Run& run, const Pass& pass, const Tensor& dqkv);
   void attend_to_cache(Run& run, const Tensor& positions, const KvCache& cache, const Tensor& qkv,
-                       const Tensor& attended) const;
+                       const Tensor& attended, const Tensor& lse) const;
 
   Options options_;
   Linear qkv_;
   Linear out_;
   QueryKeyNorm norm_;
   std::unique_ptr<AttentionCore> core_;
+  Param sinks_;
 };
 
 }  // namespace atl::nn

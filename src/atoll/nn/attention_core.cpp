@@ -1,5 +1,7 @@
 #include "atoll/nn/attention_core.h"
 
+#include "atoll/ops/attention/attention_sinks.h"
+
 namespace atl::nn {
 
 namespace {
@@ -9,6 +11,15 @@ ops::AttentionMask mask_of(const AttentionCore::Setup& setup, const Batch* batch
 }
 
 }  // namespace
+
+void AttentionCore::Setup::add_sinks(Run& run, const Tensor& out, const Tensor& lse) const {
+  if (sinks.defined()) ops::attention_sinks(run, heads, sinks, out, lse);
+}
+
+void AttentionCore::Setup::backward_sinks(Run& run, const Tensor& out, const Tensor& lse,
+                                          const Tensor& dout) const {
+  if (sinks.defined()) ops::attention_sinks_backward(run, heads, sinks, out, lse, dout, dsinks);
+}
 
 AttentionCore::Footprint WholeAttention::plan(const Setup& setup, const Spec& qkv) const {
   const Spec lse = {compute_dtype(qkv.dtype),
@@ -20,6 +31,7 @@ void WholeAttention::forward(Run& run, const Setup& setup, const Batch* batch, c
                              const Tensor& out, std::span<const Tensor> kept) {
   ops::attention_forward(run, setup.heads, setup.scores(), mask_of(setup, batch), qkv, out,
                          kept[0]);
+  setup.add_sinks(run, out, kept[0]);
 }
 
 void WholeAttention::backward(Run& run, const Setup& setup, const Batch* batch, const Tensor& qkv,
@@ -27,6 +39,7 @@ void WholeAttention::backward(Run& run, const Setup& setup, const Batch* batch, 
                               const Tensor& dqkv) {
   ops::attention_backward(run, setup.heads, setup.scores(), mask_of(setup, batch), qkv, out,
                           kept[0], dout, dqkv);
+  setup.backward_sinks(run, out, kept[0], dout);
 }
 
 }  // namespace atl::nn

@@ -20,8 +20,14 @@ class AttentionCore {
     double scale = 0;         ///< of the scores
     std::int64_t window = 0;  ///< see ops::AttentionMask
     double softcap = 0;       ///< see ops::AttentionScores; 0: none
+    Tensor sinks;             ///< (num_heads), see ops::attention_sinks; undefined: none
+    Tensor dsinks;            ///< backward fills it, in the compute dtype, of this rank's rows
 
     ops::AttentionScores scores() const { return {scale, softcap}; }
+    /// Puts the sinks, where there are any, into what attention gave.
+    void add_sinks(Run& run, const Tensor& out, const Tensor& lse) const;
+    /// Fills dsinks, where there are any, from what add_sinks left and the gradient of out.
+    void backward_sinks(Run& run, const Tensor& out, const Tensor& lse, const Tensor& dout) const;
   };
   /// Memory from forward to B, in order, and scratch of either.
   struct Footprint {

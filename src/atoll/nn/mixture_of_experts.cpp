@@ -5,6 +5,9 @@
 
 #include "atoll/nn/waiting.h"
 #include "atoll/ops/activation/activation.h"
+#include "atoll/ops/clamped_swiglu/clamped_swiglu.h"
+#include "atoll/ops/elementwise/elementwise.h"
+#include "atoll/ops/group_bias/group_bias.h"
 #include "atoll/ops/matmul/grouped_matmul.h"
 #include "atoll/ops/routing/expert_rows.h"
 #include "atoll/ops/routing/routing.h"
@@ -20,8 +23,8 @@ namespace {
 // products of the experts here gave first, (R, 2F). What the dispatch keeps comes after these.
 enum Kept { kLogits, kExperts, kWeights, kPlaces, kSources, kOffsets, kHidden, kNumKept };
 // What B leaves for W: gradients of the logits and of the first products, and the activations
-// times their weights, (R, F).
-enum Owed { kDlogits, kDhidden, kActivated };
+// times their weights, (R, F); where there are biases, the gradient of down's, (E' C).
+enum Owed { kDlogits, kDhidden, kActivated, kDdownBias };
 
 Tensor flat(const Tensor& x) {
   return x.reshaped({x.shape().num_rows(), x.dim(-1)});
@@ -30,11 +33,13 @@ Tensor flat(const Tensor& x) {
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const Options& options, Param router, Param gate_up, Param down,
-                                   ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch)
+                                   ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch,
+                                   Biases biases)
     : options_(options),
       router_(std::move(router)),
       gate_up_(std::move(gate_up)),
       down_(std::move(down)),
+      biases_(std::move(biases)),
       load_(load),
       dispatch_(dispatch ? std::move(dispatch) : std::make_unique<WholeDispatch>()) {
   const std::int64_t E = options_.num_experts;
@@ -48,6 +53,11 @@ MixtureOfExperts::MixtureOfExperts(const Options& options, Param router, Param g
                   router_.spec.shape == Shape({E, in.dim(1)}),
               "{} experts of {}, {} and {}", E, router_.spec.to_string(), gate_up_.spec.to_string(),
               down_.spec.to_string());
+  ATOLL_CHECK(!has_biases() || (biases_.router.spec.shape == Shape({E}) &&
+                                biases_.gate_up.spec.shape == Shape({in.dim(0)}) &&
+                                biases_.down.spec.shape == Shape({out.dim(0)})),
+              "biases of {}, {} and {}", biases_.router.spec.to_string(),
+              biases_.gate_up.spec.to_string(), biases_.down.spec.to_string());
   ATOLL_CHECK_EQ(load_->num_experts(), E);
   ATOLL_CHECK(options_.sequences == nullptr || options_.capacity_factor == 0,
               "a capacity of tokens that other ranks have");
@@ -91,6 +101,7 @@ std::size_t MixtureOfExperts::product_scratch_bytes(const Spec& x) const {
                 ops::matmul_scratch_bytes(Transpose::kTN, logits, tokens, device),
                 ops::grouped_matmul_scratch_bytes(hidden, rows, gate_up_.spec, here, device),
                 ops::grouped_matmul_scratch_bytes(rows, activated, down_.spec, here, device)});
+  if (has_biases()) bytes = std::max(bytes, ops::column_sum_scratch_bytes(logits));
   if (gate_up_.as_int8) {
     bytes =
         std::max({bytes, ops::grouped_matmul_int8_scratch_bytes(rows, gate_up_.spec.shape, here),
@@ -122,10 +133,17 @@ Footprint MixtureOfExperts::plan(Spec x) const {
   const TokenDispatch::Footprint dispatch = plan_dispatch(x);
   footprint.kept.insert(footprint.kept.end(), dispatch.kept.begin(), dispatch.kept.end());
   footprint.owed = {logits, hidden, activated};
+  const Spec rows = {x.dtype, {size.rows, size.width}};
+  const Spec weights = {compute, choices};
+  std::size_t of_bias = 0;
+  if (adds_down_bias()) {
+    footprint.owed.push_back({compute, biases_.down.spec.shape});
+    // Biases of rows, what the dispatch scales beside them, and their part of dweights.
+    of_bias = 2 * align_up(rows.bytes()) + align_up(weights.bytes());
+  }
   // The experts' rows, what is within them, and in B the gradients of the weights.
   footprint.scratch_bytes =
-      align_up(Spec{x.dtype, {size.rows, size.width}}.bytes()) + align_up(activated.bytes()) +
-      align_up(Spec{compute, choices}.bytes()) +
+      align_up(rows.bytes()) + of_bias + align_up(activated.bytes()) + align_up(weights.bytes()) +
       align_up(Spec{Dtype::kF64, {options_.num_experts}}.bytes()) +
       std::max({product_scratch_bytes(x), dispatch.scratch,
                 ops::routing_scratch_bytes(choices, options_.num_experts),
@@ -138,6 +156,21 @@ void MixtureOfExperts::product(Run& run, const Param& weight, Tensor a, Tensor o
     ops::grouped_matmul_int8(run, a, weight.int8, offsets, c);
   else
     ops::grouped_matmul(run, Transpose::kNT, a, weight.value, offsets, c);
+}
+
+void MixtureOfExperts::activate(Run& run, const Tensor& hidden, const Tensor& h) const {
+  if (options_.swiglu_limit > 0)
+    ops::clamped_swiglu_forward(run, options_.swiglu_limit, hidden, h);
+  else
+    ops::swiglu_forward(run, hidden, h);
+}
+
+void MixtureOfExperts::backward_activate(Run& run, const Tensor& hidden, const Tensor& dh,
+                                         const Tensor& dhidden, const Tensor& activated) const {
+  if (options_.swiglu_limit > 0)
+    ops::clamped_swiglu_backward(run, options_.swiglu_limit, hidden, dh, dhidden, activated);
+  else
+    ops::swiglu_backward(run, hidden, dh, dhidden, activated);
 }
 
 void MixtureOfExperts::forward(Run& run, const Pass& pass) {
@@ -164,7 +197,7 @@ void MixtureOfExperts::forward(Run& run, const Pass& pass) {
 void MixtureOfExperts::forward_tokens(Run& run, const Tensor& x, const Tensor& y,
                                       std::span<const Tensor> kept) {
   const TokenDispatch::Choices choices = choices_of(kept);
-  ops::matmul(run, Transpose::kNT, x, router_.value, kept[kLogits]);
+  ops::matmul(run, Transpose::kNT, x, router_.value, kept[kLogits], biases_.router.value);
   ops::route_tokens(run, options_.normalize, kept[kLogits], kept[kExperts], kept[kWeights]);
   ops::assign_rows(run, kept[kExperts], capacity(run.training, x.dim(0)), kept[kPlaces],
                    kept[kSources], kept[kOffsets]);
@@ -178,8 +211,10 @@ void MixtureOfExperts::forward_tokens(Run& run, const Tensor& x, const Tensor& y
   const Tensor hidden = kept[kHidden].rows(0, count);
   dispatch_->to_experts(inner, choices, x, rows);
   product(inner, gate_up_, rows, offsets, hidden);
-  ops::swiglu_forward(inner, hidden, h);
+  if (has_biases()) ops::add_group_bias(inner, biases_.gate_up.value, offsets, hidden);
+  activate(inner, hidden, h);
   product(inner, down_, h, offsets, rows);
+  if (adds_down_bias()) ops::add_group_bias(inner, biases_.down.value, offsets, rows);
   dispatch_->from_experts(inner, choices, rows, kept[kWeights], y);
 }
 
@@ -193,6 +228,25 @@ Tensor MixtureOfExperts::count_load(Run& run, const Tensor& experts) const {
   const Waiting waiting(*options_.sequences);
   options_.sequences->group->all_reduce(counts);
   return counts;
+}
+
+// `rows` are the gradients of experts' results. A row's weight multiplies the bias of down too: its
+// gradient grows by the product of both, and that of the bias by the row times its weight. `rows`
+// are scaled by their weights.
+void MixtureOfExperts::backward_down_bias(Run& run, const TokenDispatch::Choices& choices,
+                                          const Tensor& offsets, const Tensor& weights,
+                                          const Tensor& rows, const Tensor& dweights,
+                                          const Tensor& dbias) {
+  Run inner = run;
+  const Tensor bias_rows = inner.take_scratch(rows.spec());
+  const Tensor beside = inner.take_scratch(rows.spec());
+  const Tensor of_bias = inner.take_scratch(dweights.spec());
+  ops::fill_group_bias(inner, biases_.down.value, offsets, bias_rows);
+  ops::fill_zero(inner, beside);
+  dispatch_->weigh(inner, choices, weights, bias_rows, rows, beside, of_bias);
+  ops::add(inner, dweights, of_bias, dweights);
+  ops::fill_zero(inner, dbias);
+  ops::add_group_sums(inner, rows, offsets, dbias);
 }
 
 void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
@@ -211,8 +265,11 @@ void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   const Tensor counts = count_load(inner, kept[kExperts]);
   dispatch_->to_experts(inner, choices, flat(pass.dy), rows);
   ops::grouped_matmul(inner, Transpose::kNN, rows, down_.value, offsets, dh);
-  ops::swiglu_backward(inner, hidden, dh, dhidden, activated);
+  backward_activate(inner, hidden, dh, dhidden, activated);
   dispatch_->weigh(inner, choices, kept[kWeights], dh, activated, dhidden, dweights);
+  if (adds_down_bias()) {
+    backward_down_bias(inner, choices, offsets, kept[kWeights], rows, dweights, owed[kDdownBias]);
+  }
   ops::route_tokens_backward(
       inner, options_.normalize,
       {.balance = options_.balance_loss, .z = options_.z_loss, .counts = counts}, kept[kLogits],
@@ -233,6 +290,15 @@ void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {
   if (!router_.frozen) {
     ops::matmul(run, Transpose::kTN, owed[kDlogits], x, router_.grad, {}, /*accumulate=*/true);
   }
+  if (has_biases() && !biases_.router.frozen) {
+    ops::column_sum(run, owed[kDlogits], biases_.router.grad);
+  }
+  if (has_biases() && !biases_.gate_up.frozen) {
+    ops::add_group_sums(run, owed[kDhidden].rows(0, count), offsets, biases_.gate_up.grad);
+  }
+  if (adds_down_bias() && !biases_.down.frozen) {
+    ops::add(run, biases_.down.grad, owed[kDdownBias], biases_.down.grad);
+  }
   Run inner = run;
   const Tensor rows = inner.take_scratch({x.dtype(), {count, x.dim(1)}});
   if (!gate_up_.frozen) {
@@ -247,8 +313,11 @@ void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {
 
 void MixtureOfExperts::visit(ParamVisitor& visitor) {
   visitor.param(router_);
+  if (has_biases()) visitor.param(biases_.router);
   visitor.param(gate_up_);
+  if (has_biases()) visitor.param(biases_.gate_up);
   visitor.param(down_);
+  if (has_biases()) visitor.param(biases_.down);
 }
 
 }  // namespace atl::nn

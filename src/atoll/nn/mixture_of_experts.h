@@ -10,7 +10,8 @@
 namespace atl::nn {
 
 /// y[t] = sum over the chosen experts e of w[t, e] down_e(silu(gate_e(x[t])) * up_e(x[t])), in
-/// place of one MLP (Shazeer et al. 2017; Jiang et al. 2024, "Mixtral of Experts").
+/// place of one MLP (Shazeer et al. 2017; Jiang et al. 2024, "Mixtral of Experts"). gpt-oss's has
+/// biases in the router and in all products, and another activation: see Options and Biases.
 /// x, y: (..., C).
 ///
 /// The router is computed in the compute dtype. A token's choices are rows of their own, at most
@@ -32,13 +33,24 @@ class MixtureOfExperts final : public Layer {
     /// all; null: this one has all. No capacity factor then.
     Axis* sequences = nullptr;
     DeviceKind device = DeviceKind::kCpu;  ///< whose memory is planned
+    /// Above 0: the activation is ops::clamped_swiglu with this limit.
+    double swiglu_limit = 0;
+    /// Whether the bias of down is added here: of the ranks that share each expert's products,
+    /// whose results are summed, one adds it.
+    bool adds_down_bias = true;
+  };
+  /// What is added to the router's logits, (E), and to the products of each of this rank's experts:
+  /// (E' 2F), as gate_up's rows, and (E' C). All have names, or none.
+  struct Biases {
+    Param router, gate_up, down;
   };
 
   /// router: (E, C).  gate_up: (E' 2F, C), each expert's gate, then up.  down: (E' C, F). E' of the
   /// experts are this rank's; `dispatch` brings rows to all, null: E' is E. `load` must outlive the
   /// layer.
   MixtureOfExperts(const Options& options, Param router, Param gate_up, Param down,
-                   ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch = nullptr);
+                   ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch = nullptr,
+                   Biases biases = {});
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -59,12 +71,21 @@ class MixtureOfExperts final : public Layer {
   Tensor count_load(Run& run, const Tensor& experts) const;
   static TokenDispatch::Choices choices_of(std::span<const Tensor> kept);
   void forward_tokens(Run& run, const Tensor& x, const Tensor& y, std::span<const Tensor> kept);
+  bool has_biases() const { return !biases_.router.name.empty(); }
+  bool adds_down_bias() const { return has_biases() && options_.adds_down_bias; }
+  void activate(Run& run, const Tensor& hidden, const Tensor& h) const;
+  void backward_activate(Run& run, const Tensor& hidden, const Tensor& dh, const Tensor& dhidden,
+                         const Tensor& activated) const;
+  void backward_down_bias(Run& run, const TokenDispatch::Choices& choices, const Tensor& offsets,
+                          const Tensor& weights, const Tensor& rows, const Tensor& dweights,
+                          const Tensor& dbias);
   static void product(Run& run, const Param& weight, Tensor a, Tensor offsets, Tensor c);
 
   Options options_;
   Param router_;
   Param gate_up_;
   Param down_;
+  Biases biases_;
   ExpertLoad* load_;
   std::unique_ptr<TokenDispatch> dispatch_;
   TokenDispatch::Setup setup_;

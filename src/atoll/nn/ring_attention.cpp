@@ -137,6 +137,7 @@ void RingAttention::forward(Run& run, const Setup& setup, const Batch* batch, co
     std::swap(kv, arriving);
   }
   if (sums.dtype() != out.dtype()) ops::convert(inner, sums, out);
+  setup.add_sinks(inner, out, kept[0]);
 }
 
 // The gradient of a rank's keys and values goes the way that they went, one step behind them: the
@@ -183,6 +184,7 @@ void RingAttention::backward(Run& run, const Setup& setup, const Batch* batch, c
   ops::add(inner, here, joining, here);
   copy_kv(inner, setup.heads, sums, here, /*into_kv=*/false);
   if (sums.dtype() != dqkv.dtype()) ops::convert(inner, sums, dqkv);
+  setup.backward_sinks(inner, out, kept[0], dout);
 }
 
 }  // namespace atl::nn

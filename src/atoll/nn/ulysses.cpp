@@ -4,6 +4,7 @@
 
 #include "atoll/nn/waiting.h"
 #include "atoll/ops/copy_blocks/copy_blocks.h"
+#include "atoll/ops/elementwise/elementwise.h"
 
 namespace atl::nn {
 
@@ -35,6 +36,16 @@ ops::HeadLayout UlyssesAttention::part(const ops::HeadLayout& heads) const {
               "{} heads and {} key-value heads over {} ranks", heads.num_heads, heads.num_kv_heads,
               axis_->size);
   return {heads.num_heads / axis_->size, heads.num_kv_heads / axis_->size, heads.head_dim};
+}
+
+AttentionCore::Setup UlyssesAttention::of_part(const Setup& setup) const {
+  Setup mine = setup;
+  mine.heads = part(setup.heads);
+  const std::int64_t first = axis_->rank * mine.heads.num_heads;
+  const std::int64_t end = first + mine.heads.num_heads;
+  if (setup.sinks.defined()) mine.sinks = setup.sinks.rows(first, end);
+  if (setup.dsinks.defined()) mine.dsinks = setup.dsinks.rows(first, end);
+  return mine;
 }
 
 // Documents are those of whole sequences.
@@ -115,6 +126,7 @@ void UlyssesAttention::forward(Run& run, const Setup& setup, const Batch* batch,
   to_heads(run, qkv_widths(setup.heads), qkv, kept[kQkv]);
   ops::attention_forward(run, part(setup.heads), setup.scores(), mask(setup, batch), kept[kQkv],
                          kept[kOut], kept[kLse]);
+  of_part(setup).add_sinks(run, kept[kOut], kept[kLse]);
   to_rows(run, attended, kept[kOut], out);
 }
 
@@ -129,6 +141,9 @@ void UlyssesAttention::backward(Run& run, const Setup& setup, const Batch* batch
   to_heads(inner, attended, dout, all_dout);
   ops::attention_backward(inner, part(setup.heads), setup.scores(), mask(setup, batch), kept[kQkv],
                           kept[kOut], kept[kLse], all_dout, all_dqkv);
+  // Ranks' gradients are summed: each has those of its heads, of all rows.
+  if (setup.dsinks.defined()) ops::fill_zero(inner, setup.dsinks);
+  of_part(setup).backward_sinks(inner, kept[kOut], kept[kLse], all_dout);
   to_rows(inner, qkv_widths(setup.heads), all_dqkv, dqkv);
 }
 

@@ -26,6 +26,8 @@ class UlyssesAttention final : public AttentionCore {
 
  private:
   ops::HeadLayout part(const ops::HeadLayout& heads) const;
+  /// `setup` with this rank's part of the heads and of what there is of each head.
+  Setup of_part(const Setup& setup) const;
   ops::AttentionMask mask(const Setup& setup, const Batch* batch) const;
   Spec all_rows(const Spec& mine) const;
   /// Rows of all heads, (B, T / c, sum of widths), to all rows of a part of the heads,

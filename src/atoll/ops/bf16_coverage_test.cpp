@@ -14,14 +14,17 @@
 #include "atoll/base/files/test_paths.h"
 #include "atoll/ops/activation/activation.h"
 #include "atoll/ops/attention/attention.h"
+#include "atoll/ops/attention/attention_sinks.h"
 #include "atoll/ops/attention_block/attention_block.h"
 #include "atoll/ops/block_diagonal/block_diagonal.h"
+#include "atoll/ops/clamped_swiglu/clamped_swiglu.h"
 #include "atoll/ops/copy_blocks/copy_blocks.h"
 #include "atoll/ops/cross_entropy/cross_entropy.h"
 #include "atoll/ops/dora/dora.h"
 #include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/ops/embedding/embedding.h"
 #include "atoll/ops/embedding/vocabulary_part.h"
+#include "atoll/ops/group_bias/group_bias.h"
 #include "atoll/ops/matmul/grouped_matmul.h"
 #include "atoll/ops/matmul/matmul.h"
 #include "atoll/ops/norm/norm.h"
@@ -56,6 +59,7 @@ struct Operands {
   OwnedTensor<Bf16> vector = test::random_tensor<Bf16>({4}, 5), bias = vector;
   OwnedTensor<Bf16> head_weight = test::random_tensor<Bf16>({2}, 6);
   OwnedTensor<Bf16> rows = test::random_tensor<Bf16>({6, 4}, 7), drows = rows;
+  OwnedTensor<Bf16> group_bias = test::random_tensor<Bf16>({8}, 11);
   OwnedTensor<Bf16> square = OwnedTensor<Bf16>({4, 4});
   OwnedTensor<Bf16> change = test::random_tensor<Bf16>({4, 4}, 10);
   OwnedTensor<Bf16> three = OwnedTensor<Bf16>({3, 4}), hidden = OwnedTensor<Bf16>({6, 2});
@@ -65,6 +69,7 @@ struct Operands {
   OwnedTensor<std::int32_t> tokens = test::random_tokens({2, 3}, 7, 8);
   OwnedTensor<std::int32_t> targets = test::random_tokens({6}, 7, 9);
   // What is never stored in bf16.
+  OwnedTensor<float> dgroup_bias = OwnedTensor<float>({8}), dsinks = OwnedTensor<float>({2});
   OwnedTensor<float> mean = OwnedTensor<float>({6}), rstd = mean, loss = mean;
   OwnedTensor<float> lse = OwnedTensor<float>({2, 2, 3}), head_rstd = OwnedTensor<float>({2, 3, 3});
   OwnedTensor<float> attended = OwnedTensor<float>({2, 3, 4}),
@@ -204,6 +209,31 @@ void add_other_calls(Operands& o, Calls& calls) {
 }
 
 // Ops whose operands are f32 even in a bf16 model.
+// What gpt_oss has besides.
+void add_gpt_oss_calls(Operands& o, Calls& calls) {
+  calls["attention_sinks"] = [&](TestRun& run) {
+    attention_sinks(run, o.heads, o.head_weight, o.y, o.lse);
+  };
+  calls["attention_sinks_backward"] = [&](TestRun& run) {
+    attention_sinks_backward(run, o.heads, o.head_weight, o.y, o.lse, o.dy, o.dsinks);
+  };
+  calls["clamped_swiglu_forward"] = [&](TestRun& run) {
+    clamped_swiglu_forward(run, 7, o.twice, o.y);
+  };
+  calls["clamped_swiglu_backward"] = [&](TestRun& run) {
+    clamped_swiglu_backward(run, 7, o.twice, o.dy, o.twice, o.y);
+  };
+  calls["add_group_bias"] = [&](TestRun& run) {
+    add_group_bias(run, o.group_bias, o.offsets, o.rows);
+  };
+  calls["fill_group_bias"] = [&](TestRun& run) {
+    fill_group_bias(run, o.group_bias, o.offsets, o.drows);
+  };
+  calls["add_group_sums"] = [&](TestRun& run) {
+    add_group_sums(run, o.rows, o.offsets, o.dgroup_bias);
+  };
+}
+
 const std::set<std::string> kNeverBf16 = {
     "block_diagonal_backward",  // a weight gradient from one
     "sum_of_squares",
@@ -292,6 +322,7 @@ TEST(Bf16Coverage, EveryOpTakesBf16) {
   Calls calls;
   add_layer_calls(operands, calls);
   add_expert_calls(operands, calls);
+  add_gpt_oss_calls(operands, calls);
   add_other_calls(operands, calls);
   TestRun run;
   for (const auto& [name, call] : calls) EXPECT_NO_THROW(call(run)) << name;

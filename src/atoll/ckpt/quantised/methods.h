@@ -30,6 +30,8 @@ StoredMatrices read_gptq(const QuantisedSource& source);
 StoredMatrices read_awq(const QuantisedSource& source);
 /// What `atoll import --dtype=stored` writes: see model_dir/gguf_import.h.
 StoredMatrices read_gguf_blocks(const QuantisedSource& source);
+/// gpt-oss's experts: see mxfp4.cpp.
+StoredMatrices read_mxfp4(const QuantisedSource& source);
 
 /// The bytes of tensor `name`, of `bytes` bytes. Throws Error(kDamaged) naming `weight`, the file
 /// and the tensor where there is none, or one of another size.

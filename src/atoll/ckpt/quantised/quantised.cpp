@@ -27,9 +27,10 @@ StoredMatrices read_method(const std::string& method, const QuantisedSource& sou
   if (method == "gptq") return read_gptq(source);
   if (method == "awq") return read_awq(source);
   if (method == "gguf") return read_gguf_blocks(source);
+  if (method == "mxfp4") return read_mxfp4(source);
   throw user_error(
       "{}: the weights are quantised by \"{}\", which atoll does not read; it reads bitsandbytes "
-      "(NF4, FP4, int8), GPTQ, AWQ and the types of GGUF",
+      "(NF4, FP4, int8), GPTQ, AWQ, MXFP4 and the types of GGUF",
       source.origin, method);
 }
 

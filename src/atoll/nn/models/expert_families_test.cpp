@@ -28,6 +28,16 @@ const char kQwen3Moe[] = R"({
   "moe_intermediate_size": 10, "norm_topk_prob": true, "num_experts": 6,
   "num_experts_per_tok": 3, "output_router_logits": false, "router_aux_loss_coef": 0.001})";
 
+const char kGptOss[] = R"({
+  "model_type": "gpt_oss", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 3,
+  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "intermediate_size": 24,
+  "max_position_embeddings": 32, "num_local_experts": 4, "experts_per_token": 2,
+  "num_experts_per_tok": 2, "initial_context_length": 16, "swiglu_limit": 7.0,
+  "sliding_window": 8, "attention_bias": true, "output_router_logits": false,
+  "router_aux_loss_coef": 0.9, "rope_theta": 150000,
+  "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 2.0, "rope_type": "yarn",
+                   "original_max_position_embeddings": 16, "truncate": false}})";
+
 std::string changed(std::string json, const std::string& from, const std::string& to) {
   const auto at = json.find(from);
   if (at == std::string::npos) ADD_FAILURE() << from << " is not in " << json;
@@ -94,13 +104,36 @@ TEST(ExpertFamilies, TakeWhatTransformersTakesForAbsentFields) {
       parse_config(changed(kQwen3Moe, R"("norm_topk_prob": true, )", ""), "x").experts.normalize);
 }
 
+TEST(ExpertFamilies, GptOssIsReadAsItIsPublished) {
+  const ModelConfig config = parse_config(kGptOss, "x");
+  EXPECT_EQ(config.windowed_layers, std::vector<bool>({true, false, true}));
+  EXPECT_EQ(config.sliding_window, 8);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_FALSE(config.rope_scaling.truncate);
+  EXPECT_EQ(config.experts.intermediate_size, 24);
+  EXPECT_TRUE(config.experts.normalize);
+  std::string json = kGptOss;
+  json.erase(json.find(", \"rope_theta\""));
+  const ModelConfig plain = parse_config(json + "}", "x");
+  EXPECT_EQ(plain.rope_scaling.kind, RopeScaling::Kind::kYarn) << "as transformers, where absent";
+  EXPECT_EQ(plain.rope_scaling.factor, 32);
+}
+
+TEST(ExpertFamilies, GptOssRefusesOtherMathematicsByName) {
+  EXPECT_THAT(error_of(changed(kGptOss, "\"swiglu_limit\": 7.0", "\"swiglu_limit\": 6.0")),
+              HasSubstr("swiglu_limit"));
+  EXPECT_THAT(error_of(with(kGptOss, "\"swiglu_alpha\": 1.5")), HasSubstr("swiglu_alpha"));
+  EXPECT_THAT(error_of(changed(kGptOss, "\"experts_per_token\": 2", "\"experts_per_token\": 3")),
+              HasSubstr("experts_per_token"));
+}
+
 TEST(ExpertFamilies, ANewModelsConfigReadsBackTheSame) {
   const std::string windowed =
       changed(changed(changed(kQwen3Moe, "\"sliding_window\": null", "\"sliding_window\": 8"),
                       "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
               "\"max_window_layers\": 48, ", "");
   for (const std::string& json :
-       {std::string(kMixtral), std::string(kQwen3Moe), windowed,
+       {std::string(kMixtral), std::string(kQwen3Moe), std::string(kGptOss), windowed,
         changed(kMixtral, "\"sliding_window\": null", "\"sliding_window\": 8")}) {
     ModelConfig config = parse_config(json, "x");
     config.source_json.clear();

@@ -62,7 +62,8 @@ double count_expert_blocks(const ModelConfig& config) {
   return count;
 }
 
-// A matrix of every expert, one below the other. Each part of it is a tensor in the files.
+// A matrix of every expert, or a bias, one below the other. Each part of it is a tensor in the
+// files.
 Param stacked(const ModelConfig& config, Dtype dtype, const std::string& at,
               std::initializer_list<const char*> parts, Shape part, double stddev) {
   const ExpertShape& experts = config.experts;
@@ -70,13 +71,20 @@ Param stacked(const ModelConfig& config, Dtype dtype, const std::string& at,
   for (std::int64_t e = 0; e < experts.num_experts; ++e) {
     for (const char* name : parts) {
       const auto row = static_cast<std::int64_t>(param.files.size()) * part.dim(0);
-      param.files.push_back({fmt::format("{}.{}.{}.weight", at, e, name), row, part.dim(0), false});
+      const char* kind = part.rank() == 1 ? "bias" : "weight";
+      param.files.push_back(
+          {fmt::format("{}.{}.{}.{}", at, e, name, kind), row, part.dim(0), false});
     }
   }
   const auto count = static_cast<std::int64_t>(param.files.size());
-  param.spec = {dtype, {count * part.dim(0), part.dim(1)}};
-  param.init = Init::normal(stddev);
-  param.decay = true;
+  if (part.rank() == 1) {
+    param.spec = {dtype, {count * part.dim(0)}};
+    param.init = Init::zero();
+  } else {
+    param.spec = {dtype, {count * part.dim(0), part.dim(1)}};
+    param.init = Init::normal(stddev);
+    param.decay = true;
+  }
   param.share_of_tokens =
       static_cast<double>(experts.top_k) / static_cast<double>(experts.num_experts);
   return param;
@@ -103,6 +111,21 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
   Param down =
       stacked(config, options.dtype, at + names.experts, {names.down}, {C, F}, down_stddev);
   down.name = at + "mlp.experts.down.weight";
+  MixtureOfExperts::Biases biases;
+  if (names.has_bias) {
+    Param of_router = make_param(at + names.router + ".bias", {options.dtype, {shape.num_experts}},
+                                 Init::zero(), /*decay=*/false);
+    of_router.is_router = true;
+    biases.router = split.all(std::move(of_router));
+    Param of_gate_up = stacked(config, options.dtype, at + names.experts, {names.gate, names.up},
+                               {F}, /*stddev=*/0);
+    of_gate_up.name = at + "mlp.experts.gate_up.bias";
+    biases.gate_up = split.experts_in(std::move(of_gate_up));
+    Param of_down =
+        stacked(config, options.dtype, at + names.experts, {names.down}, {C}, /*stddev=*/0);
+    of_down.name = at + "mlp.experts.down.bias";
+    biases.down = split.experts_out(std::move(of_down));
+  }
   auto experts = std::make_unique<MixtureOfExperts>(
       MixtureOfExperts::Options{.num_experts = shape.num_experts,
                                 .top_k = shape.top_k,
@@ -111,9 +134,11 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
                                 .z_loss = chosen.z_loss / sum_of,
                                 .capacity_factor = chosen.capacity_factor,
                                 .sequences = split.sequences(),
-                                .device = options.device},
+                                .device = options.device,
+                                .swiglu_limit = names.swiglu_limit,
+                                .adds_down_bias = options.tensor_rank == 0},
       split.all(std::move(router)), split.experts_in(std::move(gate_up)),
-      split.experts_out(std::move(down)), load, split.token_dispatch());
+      split.experts_out(std::move(down)), load, split.token_dispatch(), std::move(biases));
   return split.branch(std::move(experts), {});
 }
 

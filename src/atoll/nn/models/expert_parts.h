@@ -14,13 +14,15 @@ class ConfigReader;
 class TensorSplit;
 
 /// What a family's files call a block's experts: "<block><router>.weight" and
-/// "<block><experts>.<number>.<gate>.weight".
+/// "<block><experts>.<number>.<gate>.weight", and ".bias" where there are biases.
 struct ExpertNames {
   const char* router = "mlp.gate";
   const char* experts = "mlp.experts";
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
+  bool has_bias = false;    ///< of the router and of all products
+  double swiglu_limit = 0;  ///< see MixtureOfExperts::Options
 };
 
 /// What transformers takes for fields that a config.json leaves out.

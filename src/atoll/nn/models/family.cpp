@@ -24,7 +24,7 @@ std::vector<Family>& all_families() {
          {llama_family, mistral_family, qwen2_family, qwen3_family, mixtral_family,
           qwen3_moe_family, gpt2_family, smollm3_family, phi3_family, granite_family, glm4_family,
           gemma3_family, gemma2_family, olmo2_family, olmo3_family, starcoder2_family,
-          gpt_neox_family}) {
+          gpt_neox_family, gpt_oss_family}) {
       all.push_back(family());
     }
     return all;

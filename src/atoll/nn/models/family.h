@@ -75,6 +75,7 @@ Family olmo2_family();
 Family olmo3_family();
 Family starcoder2_family();
 Family gpt_neox_family();
+Family gpt_oss_family();
 
 /// All families, in the order help texts list them.
 std::span<const Family> families();

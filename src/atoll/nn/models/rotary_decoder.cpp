@@ -270,6 +270,12 @@ class Blocks {
       q_norm = split_.all(sizes.query_norm(head_norm("q_norm.weight", heads.query_width())));
       k_norm = split_.all(head_norm("k_norm.weight", heads.kv_width()));
     }
+    Param sinks;
+    if (form_.attention_sinks) {
+      sinks = split_.of_heads(make_param(at + "sinks", {options_.dtype, {heads.num_heads}},
+                                         Init::normal(config_.initializer_range),
+                                         /*decay=*/false));
+    }
     const SelfAttention::Options options = {.heads = split_.heads(),
                                             .scale = config_.score_scale(),
                                             .softcap = config_.attention_softcap,
@@ -279,10 +285,10 @@ class Blocks {
                                             .index = index,
                                             .window = config_.window(index),
                                             .qk_norm = {config_.norm_eps, form_.norm_offset}};
-    return split_.branch(
-        std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out), std::move(q_norm),
-                                        std::move(k_norm), split_.attention_core()),
-        std::move(out_bias));
+    return split_.branch(std::make_unique<SelfAttention>(options, std::move(qkv), std::move(out),
+                                                         std::move(q_norm), std::move(k_norm),
+                                                         split_.attention_core(), std::move(sinks)),
+                         std::move(out_bias));
   }
 
   std::unique_ptr<Layer> make_mlp(const std::string& block) const {

@@ -48,6 +48,7 @@ struct DecoderForm {
   const char* qkv = nullptr;  ///< one matrix: queries, keys and values, as "self_attn.qkv_proj"
   /// `qkv` has each head's query, key and value one after the other: see SelfAttention::Options.
   bool qkv_by_head = false;
+  bool attention_sinks = false;  ///< "sinks" in the attention's module, one for each head
   /// Attention and MLP of a block read the same x, and their sum is added to it.
   bool parallel_residual = false;
   const char* gate_up = nullptr;  ///< one matrix: gate and up, as "mlp.gate_up_proj"

@@ -263,17 +263,33 @@ std::unique_ptr<Layer> TensorSplit::branch(std::unique_ptr<Layer> inner, Param b
   return std::make_unique<Sequential>(std::move(layers));
 }
 
+Param TensorSplit::of_heads(Param param) const {
+  if (!is_split() || param.name.empty()) return param;
+  std::vector<Slice> slices;
+  for (int r = 0; r < axis_->size; ++r) {
+    slices.push_back({{share(whole_heads_.num_heads, r, axis_->size)}, 0, 1});
+  }
+  return cut(std::move(param), slices);
+}
+
 Param TensorSplit::experts_in(Param stacked) const {
   const Shape shape = stacked.spec.shape;
+  const std::int64_t columns = shape.rank() == 1 ? 1 : shape.dim(1);
   // Each file tensor is one expert's gate or up.
   std::vector<Slice> slices;
   for (const auto& rows : shares(shape.dim(0), std::ssize(stacked.files))) {
-    slices.push_back({rows, 0, shape.dim(1)});
+    slices.push_back({rows, 0, columns});
   }
   return experts(std::move(stacked), slices);
 }
 
 Param TensorSplit::experts_out(Param stacked) const {
+  if (stacked.spec.shape.rank() == 1) {
+    const Slice whole = {{{0, stacked.spec.shape.dim(0)}}, 0, 1};
+    if (expert_->size == 1) return all(std::move(stacked));
+    const auto count = static_cast<std::size_t>(axis_->size);
+    return all(experts(std::move(stacked), std::vector<Slice>(count, whole)));
+  }
   const std::vector<Slice> slices = column_shares(stacked, stacked.spec.shape.dim(1));
   return experts(std::move(stacked), slices);
 }

@@ -35,6 +35,8 @@ class TensorSplit {
   Param all(Param param) const;
   /// Queries, keys and values of this rank's heads.
   Linear qkv(LinearParams params) const;
+  /// What each head has one number of.
+  Param of_heads(Param param) const;
   /// Its input is what this rank's heads give. Ranks' results are summed before `bias`, which is
   /// taken out of the Linear then, and else left empty.
   Linear heads_out(LinearParams params, Param& bias) const;
@@ -48,6 +50,7 @@ class TensorSplit {
   /// or its share of the rows of each.
   Param experts_in(Param stacked) const;
   /// Of one that has each expert's down: this rank's experts, or its share of the columns of each.
+  /// Of a bias, which has no columns, all ranks that share products have all.
   Param experts_out(Param stacked) const;
   /// The ranks that have other parts of each sequence; null: there are none.
   Axis* sequences() const { return context_->size > 1 ? context_.get() : nullptr; }

@@ -136,10 +136,11 @@ std::int64_t partial_size(const HeadLayout& heads) {
   return heads.head_dim + 2;
 }
 
-// out = the ranges' results, each weighted by exp(its maximum - the largest one) and its sum.
+// out = the ranges' results, each weighted by exp(its maximum - the largest one) and its sum; the
+// log-sum-exp goes to `lse` unless it is null.
 template <typename T>
 void merge_ranges(const float* partials, std::int64_t num_ranges, std::int64_t range_stride,
-                  std::int64_t D, T* out) {
+                  std::int64_t D, T* out, float* lse) {
   float total[kMaxTiledHeadDim];
   float max = partials[0];
   for (std::int64_t r = 1; r < num_ranges; ++r) max = std::max(max, partials[r * range_stride]);
@@ -153,6 +154,7 @@ void merge_ranges(const float* partials, std::int64_t num_ranges, std::int64_t r
   }
   const float inverse = 1.0F / sum;
   for (std::int64_t d = 0; d < D; ++d) out[d] = narrow<T>(total[d] * inverse);
+  if (lse != nullptr) *lse = static_cast<float>((max + std::log2(sum)) / kLog2E);
 }
 
 template <typename T>
@@ -190,14 +192,15 @@ void decode(Run& run, const HeadLayout& heads, const ForwardOperands<T>& operand
     run_task(task, static_cast<std::size_t>(group), static_cast<std::size_t>(size));
   });
   for (std::int64_t row = 0; row < B * heads.num_heads; ++row) {
-    merge_ranges(partials + row * size, num_ranges, range_stride, D, operands.out + row * D);
+    merge_ranges(partials + row * size, num_ranges, range_stride, D, operands.out + row * D,
+                 operands.lse == nullptr ? nullptr : operands.lse + row);
   }
 }
 
 template <typename T>
 void cached(Run& run, const HeadLayout& heads, AttentionScores scores, std::int64_t window,
             std::int64_t key_offset, const Tensor& qkv, const Tensor& k_cache,
-            const Tensor& v_cache, const Tensor& out) {
+            const Tensor& v_cache, const Tensor& out, const Tensor& lse) {
   ForwardOperands<T> operands;
   operands.qkv = qkv.data<T>();
   operands.k = k_cache.data<T>();
@@ -205,6 +208,7 @@ void cached(Run& run, const HeadLayout& heads, AttentionScores scores, std::int6
   operands.kv_stride = heads.kv_width();
   operands.kv_batch_stride = k_cache.dim(1) * heads.kv_width();
   operands.out = out.data<T>();
+  if (lse.defined()) operands.lse = lse.data<float>();
   operands.batch_rows = qkv.dim(1);
   operands.key_offset = key_offset;
   operands.window = window;
@@ -226,11 +230,11 @@ std::size_t attention_cached_scratch_bytes(const HeadLayout& heads, const Spec& 
 
 void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
                       std::int64_t window, std::int64_t key_offset, Tensor qkv, Tensor k_cache,
-                      Tensor v_cache, Tensor out) {
+                      Tensor v_cache, Tensor out, Tensor lse) {
   if (qkv.dtype() == Dtype::kBf16) {
-    return cached<Bf16>(run, heads, scores, window, key_offset, qkv, k_cache, v_cache, out);
+    return cached<Bf16>(run, heads, scores, window, key_offset, qkv, k_cache, v_cache, out, lse);
   }
-  cached<float>(run, heads, scores, window, key_offset, qkv, k_cache, v_cache, out);
+  cached<float>(run, heads, scores, window, key_offset, qkv, k_cache, v_cache, out, lse);
 }
 
 }  // namespace atl::ops::cpu

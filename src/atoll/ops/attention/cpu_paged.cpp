@@ -157,6 +157,10 @@ void PagedRowsOfHead(const PagedTask& task) {
       float* out = task.out + r * task.out_stride + h * task.head_dim;
       const float inverse = 1.0F / softmax[r * task.num_heads + h].sum;
       for (std::size_t c = 0; c < task.head_dim; ++c) out[c] *= inverse;
+      if (task.lse == nullptr) continue;
+      const RunningSoftmax& seen = softmax[r * task.num_heads + h];
+      task.lse[h * task.lse_stride + r] =
+          static_cast<float>((seen.max + std::log2(seen.sum)) / kLog2E);
     }
   }
 }
@@ -172,7 +176,7 @@ HWY_EXPORT(PagedRowsOfHead);
 
 void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, std::int64_t window,
                      std::span<const PagedRows> sequences, std::int64_t block_size, Tensor qkv,
-                     Tensor k_cache, Tensor v_cache, Tensor out) {
+                     Tensor k_cache, Tensor v_cache, Tensor out, Tensor lse) {
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
   PagedTask common;
@@ -202,6 +206,10 @@ void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, 
     task.k = k_cache.data<float>() + kv_head * D;
     task.v = v_cache.data<float>() + kv_head * D;
     task.out = out.data<float>() + row * heads.query_width() + kv_head * group * D;
+    if (lse.defined()) {
+      task.lse = lse.data<float>() + kv_head * group * qkv.dim(1) + row;
+      task.lse_stride = static_cast<std::size_t>(qkv.dim(1));
+    }
     task.blocks = rows->blocks.data();
     task.num_rows = std::min(kPagedRows, rows->num_rows - first);
     task.position = rows->first_position + first;

@@ -20,7 +20,9 @@ struct PagedTask {
   const float* q = nullptr;  ///< the first row's first head
   const float* k = nullptr;  ///< this head of place 0 of the cache
   const float* v = nullptr;
-  float* out = nullptr;                                     ///< as q
+  float* out = nullptr;        ///< as q
+  float* lse = nullptr;        ///< of the first row's first head; null: not asked for
+  std::size_t lse_stride = 0;  ///< from head to head; rows are neighbours
   std::size_t q_stride = 0, kv_stride = 0, out_stride = 0;  ///< from row to row
   const std::int32_t* blocks = nullptr;
   std::int64_t block_size = 0;
@@ -43,9 +45,10 @@ struct PagedTask {
   }
 };
 
-/// The keys and values of the rows are in the caches already.
+/// The keys and values of the rows are in the caches already. lse: f32 (1, num_heads, R), or
+/// undefined.
 void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, std::int64_t window,
                      std::span<const PagedRows> sequences, std::int64_t block_size, Tensor qkv,
-                     Tensor k_cache, Tensor v_cache, Tensor out);
+                     Tensor k_cache, Tensor v_cache, Tensor out, Tensor lse);
 
 }  // namespace atl::ops::cpu

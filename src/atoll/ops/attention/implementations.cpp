@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "atoll/ops/attention/attention_sinks.h"
 #include "atoll/ops/attention/checks.h"
 #include "atoll/ops/attention/cpu.h"
 #include "atoll/ops/attention/cpu_amx.h"
@@ -123,16 +124,18 @@ constexpr AttentionImplementation kCached[] = {
      [](Run& run, const AttentionArgs& a) {
        return serve_tiled(run, a, [&] {
          cpu::attention_cached(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
-                               a.k_cache, a.v_cache, a.out);
+                               a.k_cache, a.v_cache, a.out, a.lse);
        });
      }},
     {"cuda_mma",
-     [](Run& run, const AttentionArgs& a) {
+     [](Run& run, const AttentionArgs& a) -> Declined {
+       if (a.lse.defined()) return "gives no log-sum-exp";
        return cuda::attention_mma_cached(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
                                          a.k_cache, a.v_cache, a.out);
      }},
     {"cuda",
-     [](Run& run, const AttentionArgs& a) {
+     [](Run& run, const AttentionArgs& a) -> Declined {
+       if (a.lse.defined()) return "gives no log-sum-exp";
        return cuda::attention_cached(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
                                      a.k_cache, a.v_cache, a.out);
      }},
@@ -140,7 +143,7 @@ constexpr AttentionImplementation kCached[] = {
      [](Run& run, const AttentionArgs& a) {
        return serve_any_storage(run, a.qkv.dtype(), [&]<typename T>(T) {
          ref::attention_cached<T>(run, a.heads, a.scores, a.mask.window, a.key_offset, a.qkv,
-                                  a.k_cache, a.v_cache, a.out);
+                                  a.k_cache, a.v_cache, a.out, a.lse);
        });
      }},
 };
@@ -237,11 +240,18 @@ std::size_t attention_scratch_bytes(const HeadLayout& heads, const Spec& qkv) {
 void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
                       const AttentionMask& mask, std::int64_t key_offset, Tensor qkv,
                       Tensor k_cache, Tensor v_cache, Tensor out) {
+  attention_cached(run, heads, scores, mask, key_offset, qkv, k_cache, v_cache, out, {});
+}
+
+void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
+                      const AttentionMask& mask, std::int64_t key_offset, Tensor qkv,
+                      Tensor k_cache, Tensor v_cache, Tensor out, Tensor lse) {
   constexpr const char* kOp = "attention_cached";
   check_heads(kOp, heads, qkv);
   const Spec cache = {qkv.dtype(), {qkv.dim(0), k_cache.dim(1), heads.kv_width()}};
   check_spec(kOp, cache, {k_cache, v_cache});
   check_spec(kOp, attended_spec(heads, qkv), {out});
+  if (lse.defined()) check_spec(kOp, lse_spec(heads, qkv), {lse});
   check_scores(kOp, scores);
   check_window(kOp, mask);
   check_cached_positions(kOp, mask.positions, key_offset, qkv);
@@ -253,6 +263,7 @@ void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
                               .mask = {.window = mask.window},
                               .qkv = qkv,
                               .out = out,
+                              .lse = lse,
                               .key_offset = key_offset,
                               .k_cache = k_cache,
                               .v_cache = v_cache};

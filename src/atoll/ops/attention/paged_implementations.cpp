@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "atoll/ops/attention/attention_paged.h"
+#include "atoll/ops/attention/attention_sinks.h"
 #include "atoll/ops/attention/checks.h"
 #include "atoll/ops/attention/cpu_paged.h"
 #include "atoll/ops/attention/cpu_shape.h"
@@ -17,7 +18,7 @@ struct PagedArgs {
   std::int64_t window = 0;
   std::span<const PagedRows> sequences;
   std::int64_t block_size = 0;
-  Tensor qkv, k_cache, v_cache, out;
+  Tensor qkv, k_cache, v_cache, out, lse;
 };
 
 // Throws unless each row is in one sequence at most, and each position has a block.
@@ -78,8 +79,9 @@ Declined tiled(Run& run, const PagedArgs& args) {
   }
   return serve_f32(run, args.qkv.dtype(), [&] {
     store_rows(run, args);
+    if (args.lse.defined()) std::fill_n(args.lse.data<float>(), args.lse.num_elements(), 0.0F);
     cpu::attention_paged(run, args.heads, args.scores, args.window, args.sequences, args.block_size,
-                         args.qkv, args.k_cache, args.v_cache, args.out);
+                         args.qkv, args.k_cache, args.v_cache, args.out, args.lse);
   });
 }
 
@@ -100,6 +102,13 @@ OpCost cost_of_paged(const PagedArgs& args) {
 void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, std::int64_t window,
                      std::span<const PagedRows> sequences, std::int64_t block_size, Tensor qkv,
                      Tensor k_cache, Tensor v_cache, Tensor out) {
+  attention_paged(run, heads, scores, window, sequences, block_size, qkv, k_cache, v_cache, out,
+                  {});
+}
+
+void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, std::int64_t window,
+                     std::span<const PagedRows> sequences, std::int64_t block_size, Tensor qkv,
+                     Tensor k_cache, Tensor v_cache, Tensor out, Tensor lse) {
   const char* op = "attention_paged";
   check_heads(op, heads, qkv);
   check_spec(op, attended_spec(heads, qkv), {out});
@@ -107,7 +116,9 @@ void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, 
               "{}: {} beside a cache of {} places in blocks of {}", op, qkv.spec().to_string(),
               k_cache.dim(1), block_size);
   check_spec(op, {qkv.dtype(), {1, k_cache.dim(1), heads.kv_width()}}, {k_cache, v_cache});
-  const PagedArgs args = {heads, scores, window, sequences, block_size, qkv, k_cache, v_cache, out};
+  if (lse.defined()) check_spec(op, lse_spec(heads, qkv), {lse});
+  const PagedArgs args = {heads, scores,  window,  sequences, block_size,
+                          qkv,   k_cache, v_cache, out,       lse};
   check_sequences(args);
   dispatch<PagedArgs>(op, kPaged, run, args, cost_of_paged(args));
 }

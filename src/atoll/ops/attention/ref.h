@@ -158,10 +158,11 @@ void attention_backward(Run& run, const HeadLayout& heads, AttentionScores score
 }
 
 /// Arguments as in ops/attention/attention.h; the new keys and values are in the caches already.
+/// lse: (B, num_heads, T), or undefined.
 template <typename T>
 void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
                       std::int64_t window, std::int64_t key_offset, Tensor qkv, Tensor k_cache,
-                      Tensor v_cache, Tensor out) {
+                      Tensor v_cache, Tensor out, Tensor lse) {
   const std::int64_t num_rows = qkv.dim(1);
   const std::int64_t D = heads.head_dim;
   const std::int64_t group = heads.num_heads / heads.num_kv_heads;
@@ -173,9 +174,13 @@ void attention_cached(Run& run, const HeadLayout& heads, AttentionScores scores,
       const std::int64_t row = b * num_rows + t;
       const std::int64_t first = first_key({.window = window}, b, key_offset + t, num_rows);
       const std::int64_t kv = cache + first * heads.kv_width();
-      attention_row(scores, qkv.data<T>() + row * heads.qkv_width() + h * D, k_cache.data<T>() + kv,
-                    v_cache.data<T>() + kv, heads.kv_width(), key_offset + t + 1 - first, D,
-                    out.data<T>() + row * heads.query_width() + h * D);
+      const Compute<T> row_lse = attention_row(
+          scores, qkv.data<T>() + row * heads.qkv_width() + h * D, k_cache.data<T>() + kv,
+          v_cache.data<T>() + kv, heads.kv_width(), key_offset + t + 1 - first, D,
+          out.data<T>() + row * heads.query_width() + h * D);
+      if (lse.defined()) {
+        lse.data<Compute<T>>()[(b * heads.num_heads + h) * num_rows + t] = row_lse;
+      }
     }
   });
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "atoll/ckpt/checkpoint_paths.h"
+#include "atoll/ckpt/hf/stacked_experts.h"
 #include "atoll/ckpt/hf/weights.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/comm/world.h"
@@ -46,8 +47,9 @@ std::string contents_of(const parallel::FlatLayout& layout, const std::vector<in
     const nn::Param& param = nn::whole_param(*layout.trained()[i]);
     std::size_t bytes = param.spec.bytes();
     for (const nn::FileTensor& part : param.files) {
+      const auto stacked = ckpt::stacked_expert(part.name);
       text += fmt::format("{} {} {}\n", first_file + static_cast<std::size_t>(takers[i]),
-                          std::exchange(bytes, 0), part.name);
+                          std::exchange(bytes, 0), stacked ? stacked->tensor : part.name);
     }
   }
   return text;
