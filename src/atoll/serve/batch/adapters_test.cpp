@@ -170,9 +170,9 @@ TEST(Adapters, ANewOneOfTheNameAnswersWhatComesLater) {
   EXPECT_EQ(generator.version(""), "one");
   const auto begun = std::make_shared<Collector>();
   const auto gate = std::make_shared<Gate>();
-  generator.submit(greedy("z"), begun);
   generator.submit({.prompt = text(1, 3), .max_new_tokens = 2}, gate);
-  gate->wait_until_entered();
+  gate->wait_until_entered();  // so that this one has not ended before the adapter goes
+  generator.submit(greedy("z"), begun);
   generator.put_adapter(adapter_for(config, "z", 4));
   EXPECT_EQ(generator.version("z"), "one+z@4");
   // The first one still has its user: two live where one may, and there is room for no third.
@@ -199,9 +199,9 @@ TEST(Adapters, OneThatIsRemovedEndsWhatAskedForIt) {
   EXPECT_THAT(generator.adapters(), ElementsAre("x", "y"));
   const auto begun = std::make_shared<Collector>();
   const auto gate = std::make_shared<Gate>();
-  generator.submit(greedy("x"), begun);
   generator.submit({.prompt = text(1, 3), .max_new_tokens = 2}, gate);
-  gate->wait_until_entered();
+  gate->wait_until_entered();  // so that this one has not ended before the adapter goes
+  generator.submit(greedy("x"), begun);
   EXPECT_TRUE(generator.remove_adapter("x"));
   EXPECT_FALSE(generator.remove_adapter("x"));
   EXPECT_THAT(generator.adapters(), ElementsAre("y"));
