@@ -4,13 +4,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
 #include "atoll/http/testing.h"
-#include "train_fixture.h"
+#include "serve_fixture.h"
 
 namespace atl {
 namespace {
@@ -18,75 +17,9 @@ namespace {
 using e2e::atoll;
 using e2e::error_line;
 using e2e::Finished;
-using e2e::Program;
-using e2e::Train;
+using e2e::Serve;
 using nlohmann::json;
 using ::testing::HasSubstr;
-
-class Serve : public Train {
- protected:
-  // With one token a character, so that every text is one of the model's.
-  void SetUp() override {
-    Train::SetUp();
-    std::string text = read_file(recipe());
-    const std::string size = "vocab_size = 300\n";
-    write_file(recipe(), text.erase(text.find(size), size.size()));
-    trained("run", steps(5));
-    write_file(path("chat.jinja"), "{% for m in messages %}{{ m.content }} {% endfor %}");
-  }
-
-  static std::vector<std::string> steps(int count) {
-    return {fmt::format("--train.steps={}", count), "--data.new_tokenizer=char",
-            "--train.context=128", "--checkpoint.every=5"};
-  }
-
-  // A server of the run, and its port.
-  struct Running {
-    std::unique_ptr<Program> program;
-    int port = 0;
-  };
-  Running serve(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments = {"serve", path("run"), "--port=0", "--chat-template",
-                                          path("chat.jinja")};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    Running running = {std::make_unique<Program>(arguments, path("said"))};
-    const std::regex line("serving run at http://127\\.0\\.0\\.1:([0-9]+)");
-    EXPECT_TRUE(soon([&] {
-      const std::string said = std::filesystem::exists(path("said")) ? read_file(path("said")) : "";
-      std::smatch match;
-      if (!std::regex_search(said, match, line)) return false;
-      running.port = std::stoi(match[1]);
-      return true;
-    })) << running.program->errors();
-    return running;
-  }
-
-  static json post(int port, const std::string& where, const json& body) {
-    const std::string answer =
-        http::ask(port, "POST " + where, "Content-Type: application/json\r\n", body.dump());
-    return json::parse(http::body_of(answer));
-  }
-  static std::string text_of(const json& answer) { return answer["choices"][0]["text"]; }
-  // The log-probabilities of a prompt, of this model of a server.
-  static std::vector<double> prompt_logprobs(int port, const std::string& model) {
-    const json answer = post(port, "/v1/completions",
-                             {{"model", model},
-                              {"prompt", "the sea is wide and a ring"},
-                              {"max_tokens", 1},
-                              {"temperature", 0},
-                              {"echo", true},
-                              {"logprobs", 1}});
-    std::vector<double> found;
-    for (const json& one : answer["choices"][0]["logprobs"]["token_logprobs"]) {
-      if (one.is_number()) found.push_back(one.get<double>());
-    }
-    return found;
-  }
-  static int end(Running& running) {
-    running.program->send(SIGTERM);
-    return running.program->wait().exit_code;
-  }
-};
 
 TEST_F(Serve, TheSameTextByEveryWay) {
   Running server = serve();
@@ -203,54 +136,6 @@ TEST_F(Serve, ThePageAndWhatItNeeds) {
   EXPECT_EQ(models["data"][0]["atoll"]["max_tokens"], 128);
   EXPECT_THAT(http::ask(server.port, "GET /metrics"), HasSubstr("atoll_requests"));
   EXPECT_EQ(end(server), 0);
-}
-
-TEST_F(Serve, AnAdapterBesideItsBaseSaysWhatItSaysMerged) {
-  const std::string tuned = path("tuned.toml");
-  write_file(tuned, fmt::format("[run]\ndir = \"{}\"\n[model]\nfrom = \"{}\"\n[data]\ntext = "
-                                "[\"{}\"]\n[lora]\nrank = 4\ntargets = [\"all-linear\"]\n[train]\n"
-                                "context = 32\nbatch_size = 4\nmicro_batch = 4\nsteps = 6\n"
-                                "[optim]\nlr = 0.05\nwarmup_steps = 1\n",
-                                path("tuned"), path("run"), path("text.txt")));
-  const Finished trained = atoll({"train", tuned});
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  Running server = serve({"--adapter", "tuned=" + path("tuned")});
-  const json models = json::parse(http::body_of(http::ask(server.port, "GET /v1/models")));
-  EXPECT_EQ(models["data"][1]["id"], "tuned");
-  const std::vector<double> base = prompt_logprobs(server.port, "run");
-  const std::vector<double> beside = prompt_logprobs(server.port, "tuned");
-  EXPECT_EQ(end(server), 0);
-
-  Program merged({"serve", path("tuned"), "--port=0", "--model-name=run", "--chat-template",
-                  path("chat.jinja")},
-                 path("merged"));
-  Running alone = {nullptr, 0};
-  const std::regex line("serving run at http://127\\.0\\.0\\.1:([0-9]+)");
-  ASSERT_TRUE(soon([&] {
-    const std::string said =
-        std::filesystem::exists(path("merged")) ? read_file(path("merged")) : "";
-    std::smatch match;
-    if (!std::regex_search(said, match, line)) return false;
-    alone.port = std::stoi(match[1]);
-    return true;
-  })) << merged.errors();
-  const std::vector<double> expected = prompt_logprobs(alone.port, "run");
-  ASSERT_EQ(beside.size(), expected.size());
-  ASSERT_GT(expected.size(), 10U);
-  double change = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_NEAR(beside[i], expected[i], 1e-3);
-    change = std::max(change, std::abs(base[i] - expected[i]));
-  }
-  EXPECT_GT(change, 0.05);  // the adapter has learnt something
-
-  const auto refused = [&](const std::string& adapter) {
-    return error_line(atoll({"serve", path("run"), "--port=0", "--chat-template",
-                             path("chat.jinja"), "--adapter", adapter}));
-  };
-  EXPECT_THAT(refused("tuned"), HasSubstr("give NAME=DIRECTORY"));
-  EXPECT_THAT(refused("x=" + path("run")), HasSubstr("is a whole model"));
-  EXPECT_THAT(refused("run=" + path("tuned")), HasSubstr("--model-name"));
 }
 
 TEST_F(Serve, ItsLoadIsLogged) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "atoll/base/error.h"
+#include "atoll/base/hash.h"
 #include "atoll/model_dir/adapter_merge.h"
 #include "atoll/nn/adapters/linears.h"
 #include "atoll/nn/models/family.h"
@@ -105,6 +106,15 @@ std::size_t ServedAdapter::bytes() const {
   std::size_t bytes = 0;
   for (const std::vector<float>& one : memory_) bytes += one.size() * sizeof(float);
   return bytes;
+}
+
+std::string ServedAdapter::version() const {
+  constexpr std::size_t kDigits = 8;
+  Hasher hasher;
+  for (const std::vector<float>& one : memory_) {
+    hasher.update(one.data(), one.size() * sizeof(float));
+  }
+  return to_hex(hasher.digest()).substr(0, kDigits);
 }
 
 }  // namespace atl::model_dir

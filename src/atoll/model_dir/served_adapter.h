@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "atoll/nn/adapters/served_adapters.h"
@@ -25,6 +26,8 @@ class ServedAdapter {
   /// The factors of each Linear, as nn::linears_of() has them.
   const std::vector<nn::ServedFactors>& linears() const { return linears_; }
   std::size_t bytes() const;
+  /// 8 hexadecimal digits, the same for adapters of the same numbers.
+  std::string version() const;
 
  private:
   struct Block;

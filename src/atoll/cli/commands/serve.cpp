@@ -15,8 +15,10 @@
 
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
+#include "atoll/base/quantity.h"
 #include "atoll/cli/commands.h"
 #include "atoll/cli/models/open_generator.h"
+#include "atoll/cli/models/served_adapters.h"
 #include "atoll/cli/models/served_model.h"
 #include "atoll/cli/models/weights.h"
 #include "atoll/cli/pages/serve_log.h"
@@ -64,6 +66,9 @@ struct Options {
   WatchFlags watch;
   WeightsArguments weights;
   std::vector<std::string> adapters;  // NAME=DIRECTORY
+  std::string adapter_directory;      // of those that come later; empty: none do
+  std::int64_t max_adapters = 8;
+  std::int64_t max_adapter_rank = 64;
   std::vector<std::string> stages;
   std::vector<std::string> spares;
   std::string layers;
@@ -74,8 +79,9 @@ struct Options {
 // A model with all that its answers need.
 struct OpenModel {
   model_dir::HeldModel held;
-  std::vector<serve::StepAdapter> adapters;
+  AdapterBounds bounds;
   std::unique_ptr<serve::BatchGenerator> generator;
+  std::unique_ptr<AdapterDirectory> loader;
   api::ServedModel served;
 };
 
@@ -122,13 +128,21 @@ void check_stages(const Options& options) {
       "for another checkpoint");
   refuse(!options.adapters.empty(), "--adapter",
          "stages have the model as it is; merge the adapter before (`atoll export --merge`)");
+  refuse(!options.adapter_directory.empty(), "--adapter-dir",
+         "stages have the model as it is; merge an adapter before (`atoll export --merge`)");
   refuse(options.threads != 0, "--threads", "the stages compute; give it to `atoll stage`");
   refuse(!options.weights.int8.empty(), "--int8",
          "each stage takes the best that its CPU has, which gives the same bits; leave it out");
 }
 
+void check_adapters(const Options& options) {
+  const std::string& directory = options.adapter_directory;
+  if (directory.empty() || fs::is_directory(directory)) return;
+  throw user_error("--adapter-dir={}: there is no such directory", directory);
+}
+
 GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path,
-                        const std::vector<serve::StepAdapter>& adapters) {
+                        const AdapterBounds& bounds) {
   return {
       .path = path,
       .max_context = options.max_context,
@@ -140,33 +154,49 @@ GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path
       .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
       .threads = options.threads,
       .stages = {options.stages, options.spares, options.layers, options.identity, options.groups},
-      .adapters = adapters,
+      .max_adapters = bounds.max_adapters,
+      .adapter_rank = bounds.rank,
       .weights_name = options.weights.weights};
 }
 
-// Of a run, which of its checkpoints it is.
-std::string version_of(const Options& options, const model_dir::ModelPath& path) {
-  const bool is_itself = fs::weakly_canonical(options.model) == fs::weakly_canonical(path);
-  return is_itself ? "" : path.directory().filename().string();
+AdapterBounds bounds_of(const Options& options, const std::vector<serve::StepAdapter>& adapters,
+                        const nn::ModelConfig& config) {
+  const bool loads = !options.adapter_directory.empty();
+  const AdapterBounds bounds =
+      adapter_bounds(adapters, loads ? options.max_adapters : 0, options.max_adapter_rank, config);
+  if (loads) {
+    const std::size_t one = adapter_bytes(config, options.max_adapter_rank);
+    const auto most =
+        static_cast<std::size_t>(bounds.max_adapters) + 1;  // one takes another's place
+    log::info("room for {} adapters of rank {}: {} at most", bounds.max_adapters,
+              options.max_adapter_rank, format_bytes(most * one));
+  }
+  return bounds;
 }
 
 OpenModel open_model(const Options& options) {
   model_dir::HeldModel held = model_dir::hold_model(options.model, options.base);
-  std::vector<serve::StepAdapter> adapters =
-      open_adapters(options.adapters, model_dir::read_model_config(held.path));
+  const nn::ModelConfig config = model_dir::read_model_config(held.path);
+  std::vector<serve::StepAdapter> adapters = open_adapters(options.adapters, config);
+  const AdapterBounds bounds = bounds_of(options, adapters, config);
   auto generator =
-      open_generator(needs_of(options, held.path, adapters), version_of(options, held.path));
+      open_generator(needs_of(options, held.path, bounds), checkpoint_of(options.model, held.path));
   api::ServedModel served = served_model(
       {options.model, options.model_name, options.chat_template, options.weights.weights},
       held.path, *generator);
-  for (const serve::StepAdapter& adapter : adapters) {
+  for (serve::StepAdapter& adapter : adapters) {
     if (adapter.name == served.name) {
       throw user_error("--adapter {}: the model itself is called so; --model-name gives it another",
                        adapter.name);
     }
-    served.adapters.push_back(adapter.name);
+    generator->put_adapter(std::move(adapter));
   }
-  return {std::move(held), std::move(adapters), std::move(generator), std::move(served)};
+  std::unique_ptr<AdapterDirectory> loader;
+  if (!options.adapter_directory.empty()) {
+    loader = std::make_unique<AdapterDirectory>(options.adapter_directory, config, *generator);
+  }
+  served.adapter_loader = loader.get();
+  return {std::move(held), bounds, std::move(generator), std::move(loader), std::move(served)};
 }
 
 // Looks for newer checkpoints of a run, and has the generator serve them.
@@ -204,10 +234,11 @@ class Follower {
     if (model_.generator->is_replacing()) return;
     model_dir::HeldModel newest = model_dir::hold_model(options_.model, options_.base);
     if (newest.path.directory() == model_.held.path.directory()) return;
-    const std::string version = version_of(options_, newest.path);
-    if (!replace_model(needs_of(options_, newest.path, model_.adapters), version,
-                       *model_.generator))
+    const std::string version = checkpoint_of(options_.model, newest.path);
+    if (!replace_model(needs_of(options_, newest.path, model_.bounds), version,
+                       *model_.generator)) {
       return;
+    }
     log::info("serving {} from now on", version);
     model_.held = std::move(newest);
   }
@@ -279,6 +310,7 @@ void drain(api::Service& service, launch::SignalFd& signals, std::chrono::second
 
 int run(const Options& options) {
   check_stages(options);
+  check_adapters(options);
   launch::SignalFd signals;  // before any thread is made
   std::optional<OpenModel> model;
   api::Service service(service_options(options));  // before the model is read: the port may be used
@@ -344,6 +376,26 @@ void add_access(ArgumentParser& parser, Options& options) {
   parser.add_option("--name", options.names, "Name by which clients may call this server, too");
 }
 
+void add_adapters(ArgumentParser& parser, Options& options) {
+  parser.add_option("--adapter", options.adapters,
+                    "NAME=DIRECTORY of a LoRA adapter of the model, which requests get whose "
+                    "\"model\" is NAME; may be given several times");
+  parser.add_option("--adapter-dir", options.adapter_directory,
+                    "Directory of adapters that clients may load and unload while the server runs "
+                    "(POST /v1/load_lora_adapter); without it they may load none");
+  constexpr std::int64_t kMostAdapters = 4096;
+  parser
+      .add_option("--max-adapters", options.max_adapters,
+                  "Adapters that there may be at once, with --adapter-dir")
+      .range(std::int64_t{1}, kMostAdapters)
+      .show_default();
+  parser
+      .add_option("--max-adapter-rank", options.max_adapter_rank,
+                  "Rank that these may have: memory is planned for it")
+      .range(std::int64_t{1}, kMostAdapters)
+      .show_default();
+}
+
 void add_stages(ArgumentParser& parser, Options& options) {
   parser
       .add_option("--stages", options.stages,
@@ -372,9 +424,7 @@ Action add(ArgumentParser& parser) {
   parser.add_option("model", options->model, "Model directory, run, checkpoint or adapter")
       .required();
   parser.add_option("--base", options->base, model_dir::kBaseHelp);
-  parser.add_option("--adapter", options->adapters,
-                    "NAME=DIRECTORY of a LoRA adapter of the model, which requests get whose "
-                    "\"model\" is NAME; may be given several times");
+  add_adapters(parser, *options);
   parser.add_option("--model-name", options->model_name,
                     "What clients call the model; its directory's name");
   parser.add_option("--chat-template", options->chat_template,

@@ -7,12 +7,9 @@
 #include "atoll/base/processes/machine.h"
 #include "atoll/base/quantity.h"
 #include "atoll/cli/models/weights.h"
-#include "atoll/model_dir/adapter.h"
-#include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_identity.h"
 #include "atoll/model_dir/model_room.h"
 #include "atoll/model_dir/model_source.h"
-#include "atoll/model_dir/served_adapter.h"
 #include "atoll/serve/batch/batch_generator.h"
 #include "atoll/serve/stages/layer_split.h"
 #include "atoll/serve/stages/pipeline_executor.h"
@@ -103,7 +100,7 @@ std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& pa
                                                   serve::Weights weights, int threads,
                                                   const serve::StepRoom& room,
                                                   const serve::StepLayers& layers,
-                                                  const std::vector<serve::StepAdapter>& adapters) {
+                                                  std::int64_t adapter_rank) {
   const nn::ModelConfig config = model_dir::read_model_config(path);
   std::unique_ptr<Device> device = open_device({.threads = threads});
   model_dir::check_weights(path, config, *device, least_bytes(weights) * share_of(config, layers),
@@ -111,7 +108,7 @@ std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& pa
   std::unique_ptr<serve::StepModel> model;
   model_dir::take_memory(path, config, [&] {
     model = std::make_unique<serve::StepModel>(std::move(device), config, weights, room, layers,
-                                               keep_of(path, weights), adapters);
+                                               keep_of(path, weights), adapter_rank);
   });
   if (weights == serve::Weights::kF32 || weights == serve::Weights::kStored) {
     model_dir::load_parameters(path, model->model(), model->store(), model->threads());
@@ -119,30 +116,6 @@ std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& pa
     model_dir::load_whole_parameters(path, model->model(), model->store());
   }
   return model;
-}
-
-std::vector<serve::StepAdapter> open_adapters(const std::vector<std::string>& words,
-                                              const nn::ModelConfig& config) {
-  std::vector<serve::StepAdapter> adapters;
-  for (const std::string& word : words) {
-    const std::size_t equals = word.find('=');
-    if (equals == 0 || equals == word.npos || equals + 1 == word.size()) {
-      throw user_error("--adapter {}: give NAME=DIRECTORY", word);
-    }
-    const std::string name = word.substr(0, equals);
-    if (std::ranges::find(adapters, name, &serve::StepAdapter::name) != adapters.end()) {
-      throw user_error("--adapter {}: there is another {}; name them apart", word, name);
-    }
-    // The checkpoint of a run stays while it is read.
-    const model_dir::HeldModel held = model_dir::hold_model(word.substr(equals + 1));
-    if (!model_dir::holds_adapter(held.path)) {
-      throw user_error("--adapter {}: {} is a whole model; serve it by itself", word,
-                       held.path.string());
-    }
-    auto adapter = std::make_shared<const model_dir::ServedAdapter>(held.path, config);
-    adapters.push_back({.name = name, .linears = adapter->linears(), .memory = adapter});
-  }
-  return adapters;
 }
 
 std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& needs,
@@ -159,13 +132,15 @@ std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& need
       .max_waiting = or_default(needs.max_queue, kMaxQueue),
       .max_waiting_tokens = or_default(needs.max_queue_tokens, kMaxQueueTokens),
       .version = version,
-      .vocab_size = tokenizer.vocab_size()};
+      .vocab_size = tokenizer.vocab_size(),
+      .max_adapters = needs.max_adapters};
   if (!needs.stages.stages.empty()) {
     return std::make_unique<serve::BatchGenerator>(
         open_pipeline(needs, config, room, options.vocab_size), options);
   }
   return std::make_unique<serve::BatchGenerator>(
-      open_step_model(needs.path, needs.weights, needs.threads, room, {}, needs.adapters), options);
+      open_step_model(needs.path, needs.weights, needs.threads, room, {}, needs.adapter_rank),
+      options);
 }
 
 bool replace_model(const GeneratorNeeds& needs, const std::string& version,
@@ -176,7 +151,7 @@ bool replace_model(const GeneratorNeeds& needs, const std::string& version,
                      counted(config.max_positions, "position"), generator.room().max_positions);
   }
   return generator.replace_model(open_step_model(needs.path, needs.weights, needs.threads,
-                                                 generator.room(), {}, needs.adapters),
+                                                 generator.room(), {}, needs.adapter_rank),
                                  version);
 }
 

@@ -33,22 +33,19 @@ struct GeneratorNeeds {
   std::size_t cache_bytes = 0;  ///< of keys and values: all slots' contexts, or a quarter of memory
   int threads = 0;              ///< as many as there are CPUs
   StagesNeeds stages = {};
-  std::vector<serve::StepAdapter> adapters = {};  ///< not with stages
+  /// Room for adapters, which come by put_adapter(); 0: there are none. Not with stages.
+  std::int64_t max_adapters = 0;
+  std::int64_t adapter_rank = 0;     ///< see serve::StepModel
   std::string weights_name = "f32";  ///< of `weights`, as a command line says it: for stages
 };
 
 /// The layers of a model directory, with their weights. Throws as open_generator. `threads`: 0: as
 /// many as there are CPUs.
-std::unique_ptr<serve::StepModel> open_step_model(
-    const model_dir::ModelPath& path, serve::Weights weights, int threads,
-    const serve::StepRoom& room, const serve::StepLayers& layers = {},
-    const std::vector<serve::StepAdapter>& adapters = {});
-
-/// Adapters of a model of that shape, each as NAME=DIRECTORY, where the directory may be a run.
-/// Throws Error(kUser) for another form, a name that stands there twice, a directory that is no
-/// adapter, and as model_dir::ServedAdapter.
-std::vector<serve::StepAdapter> open_adapters(const std::vector<std::string>& words,
-                                              const nn::ModelConfig& config);
+std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& path,
+                                                  serve::Weights weights, int threads,
+                                                  const serve::StepRoom& room,
+                                                  const serve::StepLayers& layers = {},
+                                                  std::int64_t adapter_rank = 0);
 
 /// A generator with the weights of a model directory. Throws Error(kUser) for a model directory
 /// that is none, and MemoryError where the model and the cache do not fit. With stages it returns

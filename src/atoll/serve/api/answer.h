@@ -9,6 +9,7 @@
 
 #include "atoll/http/reply.h"
 #include "atoll/serve/api/api_error.h"
+#include "atoll/serve/api/open_answer.h"
 #include "atoll/serve/batch/generator.h"
 
 namespace atl::serve::api {
@@ -29,7 +30,7 @@ struct AnswerHead {
 
 /// Collects what becomes of the sequences of one request. Any thread may call it; sequences tell
 /// from the generator's thread.
-class Answer {
+class Answer final : public OpenAnswer {
  public:
   /// `generator` must outlive the last sequence's end. `num_choices`: of all prompts.
   Answer(AnswerHead head, std::size_t num_choices, http::Reply reply, Generator& generator);
@@ -40,16 +41,13 @@ class Answer {
   void add_sequence(std::uint64_t number);
   /// All sequences are with the generator: what they have said meanwhile goes out.
   void start();
-  /// The answer is an error, or a stream ends with it, and all sequences are cancelled.
-  void refuse(const ApiError& error);
+  void refuse(const ApiError& error) override;
   /// Nobody wants the answer any more.
   void cancel();
 
   /// Sends one event of a stream with these choices. `more`: members that come last.
   void write_chunk(std::string_view choices, std::string_view more = "");
-  /// Sends a comment where nothing was sent since the last call, so that nobody on the way takes
-  /// the silence for an end.
-  void ping();
+  void ping() override;
   /// False: the client has gone, or the answer has ended otherwise.
   bool is_wanted();
   /// The end of a sequence. `choice`: its JSON, where the answer is told as a whole.

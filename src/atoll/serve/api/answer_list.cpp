@@ -22,16 +22,16 @@ AnswerList::~AnswerList() {
   thread_.join();
 }
 
-void AnswerList::add(const std::shared_ptr<Answer>& answer) {
+void AnswerList::add(const std::shared_ptr<OpenAnswer>& answer) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(answers_, [](const std::weak_ptr<Answer>& one) { return one.expired(); });
+  std::erase_if(answers_, [](const std::weak_ptr<OpenAnswer>& one) { return one.expired(); });
   answers_.push_back(answer);
 }
 
-std::vector<std::shared_ptr<Answer>> AnswerList::living() {
-  std::vector<std::shared_ptr<Answer>> list;
+std::vector<std::shared_ptr<OpenAnswer>> AnswerList::living() {
+  std::vector<std::shared_ptr<OpenAnswer>> list;
   const std::lock_guard lock(mutex_);
-  for (const std::weak_ptr<Answer>& one : answers_) {
+  for (const std::weak_ptr<OpenAnswer>& one : answers_) {
     if (auto answer = one.lock()) list.push_back(std::move(answer));
   }
   return list;

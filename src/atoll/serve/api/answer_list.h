@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "atoll/serve/api/answer.h"
+#include "atoll/serve/api/open_answer.h"
 
 namespace atl::serve::api {
 
@@ -19,19 +19,19 @@ class AnswerList {
   AnswerList(const AnswerList&) = delete;
   AnswerList& operator=(const AnswerList&) = delete;
 
-  void add(const std::shared_ptr<Answer>& answer);
+  void add(const std::shared_ptr<OpenAnswer>& answer);
   /// Ends all of them with this error.
   void refuse_all(const ApiError& error);
 
  private:
   void ping();
-  std::vector<std::shared_ptr<Answer>> living();
+  std::vector<std::shared_ptr<OpenAnswer>> living();
 
   const std::chrono::milliseconds ping_every_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ends_ = false;
-  std::vector<std::weak_ptr<Answer>> answers_;
+  std::vector<std::weak_ptr<OpenAnswer>> answers_;
   std::thread thread_;
 };
 

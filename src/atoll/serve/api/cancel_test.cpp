@@ -81,6 +81,16 @@ TEST_F(ServeCancel, AnEndOfTheServiceEndsWhatRuns) {
   EXPECT_THAT(second.read_until("ending"), HasSubstr("HTTP/1.1 503"));
 }
 
+TEST_F(ServeCancel, AnEndOfTheServiceTellsWhoWaitsForEmbeddings) {
+  generator_.play_up_to(0);
+  HttpClient client(service().port());
+  client.post("/v1/embeddings", R"({"input":["Once","Twice"]})");
+  generator_.wait_until([](const GeneratorStats& stats) { return stats.waiting == 2; });
+  service_.reset();
+  EXPECT_EQ(generator_.stats().cancelled, 2);
+  EXPECT_THAT(client.read_until("ending"), HasSubstr("HTTP/1.1 503"));
+}
+
 TEST_F(ServeCancel, AFullQueueIsTold) {
   generator_.play_up_to(0);
   std::vector<std::unique_ptr<HttpClient>> clients;

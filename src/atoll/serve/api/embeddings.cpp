@@ -95,7 +95,7 @@ void normalize(std::vector<float>& vector) {
 }
 
 // The answer to one request: its vectors come one by one.
-class EmbeddingAnswer {
+class EmbeddingAnswer final : public OpenAnswer {
  public:
   EmbeddingAnswer(EmbeddingRequest request, std::string model, http::Reply reply, Serving& serving)
       : request_(std::move(request)),
@@ -124,8 +124,7 @@ class EmbeddingAnswer {
     add(index, std::move(result));
     --serving_.num_sequences;
   }
-  // The answer is an error, or nobody wants it any more; what is not read is cancelled.
-  void refuse(const ApiError& error) {
+  void refuse(const ApiError& error) override {
     std::vector<std::uint64_t> numbers;
     {
       const std::lock_guard lock(mutex_);
@@ -215,7 +214,7 @@ std::vector<FieldRule> embedding_rules() {
   return rules_of(embedding_fields());
 }
 
-void embed(const Json& body, Serving& serving, const Asker& asker) {
+std::shared_ptr<OpenAnswer> embed(const Json& body, Serving& serving, const Asker& asker) {
   EmbeddingRequest request;
   read_fields(body, embedding_fields(), request);
   refuse_unknown(body, embedding_rules());
@@ -232,6 +231,9 @@ void embed(const Json& body, Serving& serving, const Asker& asker) {
                       fmt::format("input has {} texts, and {} may wait; send fewer at once",
                                   sequences.size(), most));
   }
+  // Until all are submitted: one version answers.
+  const auto held = model.generator->hold_version();
+  check_model(model, request.model);  // an adapter may have gone meanwhile
   // Shared: by its texts, and by what the server calls when the client goes.
   const auto answer =
       std::make_shared<EmbeddingAnswer>(std::move(request), name, asker.reply, serving);
@@ -244,15 +246,17 @@ void embed(const Json& body, Serving& serving, const Asker& asker) {
           model.generator->submit(std::move(sequences[i]), std::make_shared<OneText>(i, answer));
     } catch (const Error& error) {
       --serving.num_sequences;
-      return answer->refuse(ApiError(error.kind() == ErrorKind::kUser ? 400 : 500, error.what()));
+      answer->refuse(ApiError(error.kind() == ErrorKind::kUser ? 400 : 500, error.what()));
+      break;
     }
     if (!number) {
       --serving.num_sequences;
-      return answer->refuse(
-          ApiError(429, "the queue is full; try again", "", "rate_limit_exceeded"));
+      answer->refuse(ApiError(429, "the queue is full; try again", "", "rate_limit_exceeded"));
+      break;
     }
     answer->add_sequence(*number);
   }
+  return answer;
 }
 
 }  // namespace atl::serve::api

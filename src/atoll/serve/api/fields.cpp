@@ -60,6 +60,7 @@ std::string shown(const Json& value) {
 }
 
 std::string bounds_of(const FieldRule& rule) {
+  if (rule.is_above_least) return fmt::format("above {} and at most {}", rule.least, rule.most);
   if (std::isinf(rule.most)) return fmt::format("{} or more", rule.least);
   return fmt::format("from {} to {}", rule.least, rule.most);
 }
@@ -112,7 +113,8 @@ const Json* find_field(const Json& object, const FieldRule& rule, std::string_vi
   }
   if (rule.type == FieldType::kInteger || rule.type == FieldType::kNumber) {
     const double number = found->get<double>();
-    if (number < rule.least || number > rule.most) {
+    const bool is_below = number < rule.least || (rule.is_above_least && number == rule.least);
+    if (is_below || number > rule.most) {
       throw field_error(name,
                         fmt::format("{} must be {}, not {}", name, bounds_of(rule), shown(*found)));
     }

@@ -35,6 +35,7 @@ struct FieldRule {
   double most = std::numeric_limits<double>::infinity();
   const char* schema = "";  ///< JSON schema of kOther, and of items and members
   bool is_required = false;
+  bool is_above_least = false;  ///< `least` itself is out of bounds
 };
 
 /// A field of requests that are read into a `T`. `take` gets a value of the rule's type, within its

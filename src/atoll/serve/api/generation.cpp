@@ -20,10 +20,14 @@ using Tokens = std::vector<std::int32_t>;
 
 constexpr std::int64_t kDefaultNewTokens = 16;  // of a completion, as OpenAI has it
 
-std::string fingerprint_of(const ServedModel& model) {
-  const std::string version = model.generator->version();
+std::string fingerprint_of(const ServedModel& model, const std::string& adapter) {
+  const std::string version = model.generator->version(adapter);
   if (version.empty() || model.fingerprint.empty()) return model.fingerprint;
   return model.fingerprint + "-" + version;
+}
+
+std::string adapter_of(const Parameters& request, const ServedModel& model) {
+  return request.model == model.name ? "" : request.model;
 }
 
 AnswerHead head_of(const Parameters& request, const ServedModel& model, bool is_chat) {
@@ -35,7 +39,7 @@ AnswerHead head_of(const Parameters& request, const ServedModel& model, bool is_
           .id = (is_chat ? "chatcmpl-" : "cmpl-") + http::new_token(),
           .model = request.model.empty() ? model.name : request.model,
           .created_s = static_cast<std::int64_t>(std::time(nullptr)),
-          .fingerprint = fingerprint_of(model),
+          .fingerprint = fingerprint_of(model, adapter_of(request, model)),
           .more = {}};
 }
 
@@ -151,7 +155,7 @@ GenerationRequest sequence_of(const Plan& plan, const Tokens& prompt, std::int64
                                                               std::move(made.constraint));
     }
   }
-  if (request.model != model.name) made.adapter = request.model;
+  made.adapter = adapter_of(request, model);
   return made;
 }
 
@@ -211,18 +215,28 @@ struct Sequence {
   std::shared_ptr<Choice> choice;
 };
 
-std::vector<Sequence> sequences_of(const Plan& plan, Serving& serving, const Asker& asker,
-                                   const std::shared_ptr<Answer>& answer) {
+std::vector<GenerationRequest> requests_of(const Plan& plan, const std::string& asker) {
   const std::uint64_t seed = plan.request.has_seed ? plan.request.sampling.seed : random_seed();
-  std::vector<Sequence> made;
-  for (std::size_t i = 0; i < plan.prompts.size(); ++i) {
+  std::vector<GenerationRequest> made;
+  for (const Tokens& prompt : plan.prompts) {
     for (std::int64_t number = 0; number < plan.request.num_choices; ++number) {
-      GenerationRequest request = sequence_of(plan, plan.prompts[i], number, seed, asker.key);
-      auto choice =
-          std::make_shared<Choice>(choice_of(plan, i, number), answer, serving, asker.came);
-      choice->open();
-      made.push_back({std::move(request), std::move(choice)});
+      made.push_back(sequence_of(plan, prompt, number, seed, asker));
     }
+  }
+  return made;
+}
+
+std::vector<Sequence> sequences_of(std::vector<GenerationRequest> requests, const Plan& plan,
+                                   Serving& serving, const Asker& asker,
+                                   const std::shared_ptr<Answer>& answer) {
+  const auto of_prompt = static_cast<std::size_t>(plan.request.num_choices);
+  std::vector<Sequence> made;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto number = static_cast<std::int64_t>(i % of_prompt);
+    auto choice = std::make_shared<Choice>(choice_of(plan, i / of_prompt, number), answer, serving,
+                                           asker.came);
+    choice->open();
+    made.push_back({std::move(requests[i]), std::move(choice)});
   }
   return made;
 }
@@ -263,10 +277,6 @@ std::shared_ptr<Answer> run(const Plan& plan, Serving& serving, const Asker& ask
   const ServedModel& model = plan.model;
   check_model(model, plan.request.model);
   check_tokens(plan.request, *model.generator);
-  AnswerHead head = head_of(plan.request, model, plan.is_chat);
-  if (plan.is_chat && head.returns_tokens) {
-    head.more = fmt::format(",\"prompt_token_ids\":[{}]", fmt::join(plan.prompts.front(), ","));
-  }
   const std::size_t num_choices =
       plan.prompts.size() * static_cast<std::size_t>(plan.request.num_choices);
   if (static_cast<std::int64_t>(num_choices) > model.generator->max_waiting()) {
@@ -274,10 +284,18 @@ std::shared_ptr<Answer> run(const Plan& plan, Serving& serving, const Asker& ask
                       fmt::format("the request has {} answers, and {} may wait; ask for fewer",
                                   num_choices, model.generator->max_waiting()));
   }
+  std::vector<GenerationRequest> requests = requests_of(plan, asker.key);
+  // Until all are submitted: one version answers, and is named.
+  const auto held = model.generator->hold_version();
+  check_model(model, plan.request.model);  // an adapter may have gone meanwhile
+  AnswerHead head = head_of(plan.request, model, plan.is_chat);
+  if (plan.is_chat && head.returns_tokens) {
+    head.more = fmt::format(",\"prompt_token_ids\":[{}]", fmt::join(plan.prompts.front(), ","));
+  }
   // Shared: by its choices, and by what the server calls when the client goes.
   auto answer =
       std::make_shared<Answer>(std::move(head), num_choices, asker.reply, *model.generator);
-  std::vector<Sequence> sequences = sequences_of(plan, serving, asker, answer);
+  std::vector<Sequence> sequences = sequences_of(std::move(requests), plan, serving, asker, answer);
   asker.reply.on_gone([answer] { answer->cancel(); });
   submit_all(std::move(sequences), serving, *answer);
   return answer;
@@ -297,10 +315,9 @@ GenerationRequest only_sequence_of(const Plan& plan, std::uint64_t seed) {
 }  // namespace
 
 void check_model(const ServedModel& model, const std::string& name) {
-  const bool is_known =
-      name.empty() || name == model.name ||
-      std::find(model.adapters.begin(), model.adapters.end(), name) != model.adapters.end();
-  if (is_known) return;
+  if (name.empty() || name == model.name) return;
+  const std::vector<std::string> adapters = model.generator->adapters();
+  if (std::find(adapters.begin(), adapters.end(), name) != adapters.end()) return;
   throw ApiError(
       404, fmt::format("there is no model {}; GET /v1/models lists them", name.substr(0, 200)),
       "model", "model_not_found");

@@ -40,7 +40,9 @@ Json schema_of(const FieldRule& rule) {
   if (rule.type == FieldType::kArray && !inner.is_null()) schema["items"] = inner;
   if (rule.type == FieldType::kObject && !inner.is_null()) schema["additionalProperties"] = inner;
   const bool has_bounds = rule.type == FieldType::kInteger || rule.type == FieldType::kNumber;
-  if (has_bounds && !std::isinf(rule.least)) schema["minimum"] = bound_of(rule.least);
+  if (has_bounds && !std::isinf(rule.least)) {
+    schema[rule.is_above_least ? "exclusiveMinimum" : "minimum"] = bound_of(rule.least);
+  }
   if (has_bounds && !std::isinf(rule.most)) schema["maximum"] = bound_of(rule.most);
   schema["description"] = rule.help;
   if (!rule.is_required) schema = {{"anyOf", Json::array({schema, {{"type", "null"}}})}};

@@ -136,11 +136,13 @@ std::vector<Field<Parameters>> sampling_fields() {
        [](const Json& value, Parameters& into) {
          into.sampling.temperature = value.get<double>();
        }},
-      {{"top_p", Type::kNumber, "Only the smallest set of tokens with this probability.", 0, 1},
-       [](const Json& value, Parameters& into) {
-         into.sampling.top_p = value.get<double>();
-         if (into.sampling.top_p == 0) throw field_error("top_p", "top_p must be above 0");
-       }},
+      {{.name = "top_p",
+        .type = Type::kNumber,
+        .help = "Only the smallest set of tokens with this probability.",
+        .least = 0,
+        .most = 1,
+        .is_above_least = true},
+       [](const Json& value, Parameters& into) { into.sampling.top_p = value.get<double>(); }},
       {{"top_k", Type::kInteger, "Only the k likeliest tokens; 0 or -1: all.", -1, kMaxToken},
        [](const Json& value, Parameters& into) {
          into.sampling.top_k = std::max<std::int64_t>(integer_of(value), 0);

@@ -15,6 +15,7 @@
 #include "atoll/base/threads/task_thread.h"
 #include "atoll/http/access.h"
 #include "atoll/http/server.h"
+#include "atoll/serve/api/adapters/adapter_routes.h"
 #include "atoll/serve/api/answer_list.h"
 #include "atoll/serve/api/embeddings.h"
 #include "atoll/serve/api/generation.h"
@@ -35,6 +36,8 @@ constexpr std::size_t kMaxConnections = 4096;
 constexpr std::size_t kLongBody = std::size_t{128} << 10;
 constexpr const char* kJsonType = "application/json";
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr const char* kLoadPath = "/v1/load_lora_adapter";
+constexpr const char* kUnloadPath = "/v1/unload_lora_adapter";
 
 const std::vector<RouteInfo>& routes() {
   static const std::vector<RouteInfo> list = {
@@ -58,6 +61,14 @@ const std::vector<RouteInfo>& routes() {
        .path = "/detokenize",
        .summary = "The text of tokens.",
        .rules = detokenize_rules()},
+      {.method = "post",
+       .path = kLoadPath,
+       .summary = "Serves one adapter more.",
+       .rules = load_adapter_rules()},
+      {.method = "post",
+       .path = kUnloadPath,
+       .summary = "Serves an adapter no more.",
+       .rules = unload_adapter_rules()},
       {.path = "/v1/models", .summary = "The models that answer."},
       {.path = "/v1/models/{model}", .summary = "One of them."},
       {.path = "/health",
@@ -134,6 +145,7 @@ class Service::State {
     server_.reset();  // clients that are left go, which cancels their sequences
     worker_.reset();
     worker_of_long_.reset();
+    worker_of_adapters_.reset();
     answers_.refuse_all(ending);
     while (num_sequences_ > 0) std::this_thread::sleep_for(kTick);
   }
@@ -258,7 +270,7 @@ class Service::State {
 
   std::string models() const {
     Json list = Json::array({model_json(model(), model().name, created_s_)});
-    for (const std::string& name : model().adapters) {
+    for (const std::string& name : model().generator->adapters()) {
       list.push_back(model_json(model(), name, created_s_));
     }
     return to_text(Json{{"object", "list"}, {"data", list}});
@@ -282,12 +294,23 @@ class Service::State {
       --num_requests_;
       throw ApiError(503, "the server is ending");
     }
-    TaskThread& worker = request.body.size() < kLongBody ? *worker_ : *worker_of_long_;
-    worker.start([this, path = request.path, body = request.body,
-                  from = Asker{reply, asker, Choice::Clock::now()}] {
+    worker_for(request).start([this, path = request.path, body = request.body,
+                               from = Asker{reply, asker, Choice::Clock::now()}] {
       if (from.reply.is_open()) work(path, body, from);
       --num_requests_;
     });
+  }
+
+  TaskThread& worker_for(const Request& request) {
+    if (request.path == kLoadPath || request.path == kUnloadPath) return *worker_of_adapters_;
+    return request.body.size() < kLongBody ? *worker_ : *worker_of_long_;
+  }
+
+  // What a request gets that is answered at once, when its body has been read.
+  std::string answer_to(const std::string& path, const Json& json) const {
+    if (path == kLoadPath) return load_adapter(json, model());
+    if (path == kUnloadPath) return unload_adapter(json, model());
+    return path == "/tokenize" ? tokenize(json, model()) : detokenize(json, model());
   }
 
   void work(const std::string& path, const std::string& body, const Asker& from) {
@@ -298,10 +321,9 @@ class Service::State {
       } else if (path == "/v1/completions") {
         answers_.add(generate(parse_completion(json), serving(), from));
       } else if (path == "/v1/embeddings") {
-        embed(json, serving(), from);
+        answers_.add(embed(json, serving(), from));
       } else {
-        Response response = Response::of(
-            kJsonType, path == "/tokenize" ? tokenize(json, model()) : detokenize(json, model()));
+        Response response = Response::of(kJsonType, answer_to(path, json));
         protect(response);
         from.reply.send(std::move(response));
       }
@@ -324,6 +346,7 @@ class Service::State {
   // Of long bodies another thread, so that they hold up each other alone.
   std::unique_ptr<TaskThread> worker_ = std::make_unique<TaskThread>();
   std::unique_ptr<TaskThread> worker_of_long_ = std::make_unique<TaskThread>();
+  std::unique_ptr<TaskThread> worker_of_adapters_ = std::make_unique<TaskThread>();  // reads files
   std::unique_ptr<http::Server> server_;  // after what its thread uses
   int port_;
 };

@@ -176,6 +176,9 @@ TEST_F(ServeApi, TheDocumentHasTheFieldsThatAreRead) {
                                        ["content"]["application/json"]["schema"];
   EXPECT_EQ(schema["required"], ordered_json::array({"messages"}));
   EXPECT_EQ(schema["properties"]["temperature"]["anyOf"][0]["maximum"], 2);
+  const ordered_json& top_p = schema["properties"]["top_p"]["anyOf"][0];
+  EXPECT_EQ(top_p["exclusiveMinimum"], 0);
+  EXPECT_FALSE(top_p.contains("minimum"));
   EXPECT_FALSE(schema["properties"].contains("audio"));
   EXPECT_TRUE(document["paths"].contains("/v1/models/{model}"));
 }

@@ -15,6 +15,18 @@
 
 namespace atl::serve::api {
 
+/// Adapters that come and go while the service runs. One thread calls it.
+class AdapterLoader {
+ public:
+  virtual ~AdapterLoader() = default;
+  /// Reads an adapter and has the generator serve it under that name, in place of one that has it.
+  /// Throws Error(kUser) for a path that may not be read or holds no fitting adapter, and
+  /// Error(kResource) where there is no room.
+  virtual void load(const std::string& name, const std::string& path) = 0;
+  /// False: none has that name.
+  virtual bool unload(const std::string& name) = 0;
+};
+
 /// A model that is ready to answer.
 struct ServedModel {
   std::string name;                ///< as clients call it
@@ -25,9 +37,10 @@ struct ServedModel {
   bool has_reasoning = false;                       ///< answers may begin with <think>...</think>
   std::vector<std::int32_t> stop_tokens = {};       ///< that end any answer
   std::vector<std::int32_t> chat_stop_tokens = {};  ///< that end what is said in a chat, too
-  std::vector<std::string> adapters = {};  ///< the generator's adapters: models of their own
-  std::string fingerprint = {};            ///< of weights and settings; empty: none is told
-  MakeConstraint make_constraint = {};     ///< empty: no form can be asked for
+  std::string fingerprint = {};         ///< of weights and settings; empty: none is told
+  MakeConstraint make_constraint = {};  ///< empty: no form can be asked for
+  /// Outlives the service; null: adapters neither come nor go.
+  AdapterLoader* adapter_loader = nullptr;
 };
 
 /// What all requests share.

@@ -21,6 +21,12 @@ std::unique_ptr<StepExecutor> executor_of(std::unique_ptr<StepModel> model,
   return std::make_unique<LocalExecutor>(std::move(model), vocab_size);
 }
 
+std::string joined(const std::string& model, const StepAdapter* adapter) {
+  if (adapter == nullptr) return model;
+  const std::string at = adapter->version.empty() ? "" : "@" + adapter->version;
+  return fmt::format("{}{}{}{}", model, model.empty() ? "" : "+", adapter->name, at);
+}
+
 }  // namespace
 
 BatchGenerator::BatchGenerator(std::unique_ptr<StepModel> model, const BatchOptions& options)
@@ -33,7 +39,8 @@ BatchGenerator::BatchGenerator(std::unique_ptr<StepExecutor> executor, const Bat
       all_tokens_(executor_->config().vocab_size),
       max_tokens_(std::min(room_.max_positions, room_.num_blocks * StepModel::kBlockSize)),
       bytes_per_step_(executor_->bytes_per_step()),
-      adapters_(executor_->adapters()),
+      adapter_rank_(executor_->adapter_rank()),
+      adapters_(options.max_adapters, adapter_rank_),
       pool_(room_.num_blocks, StepModel::kBlockSize),
       version_(options.version),
       epoch_(executor_->epoch()) {
@@ -78,24 +85,39 @@ void BatchGenerator::check(const GenerationRequest& request) const {
     throw user_error("max_new_tokens must be 0 or more, not {}", request.max_new_tokens);
   }
   request.changes.validate();
-  adapter_of(request.adapter);
 }
 
-std::int64_t BatchGenerator::adapter_of(const std::string& name) const {
-  if (name.empty()) return -1;
-  const auto at = std::ranges::find(adapters_, name);
-  if (at == adapters_.end()) throw user_error("there is no adapter {}", name);
-  return at - adapters_.begin();
+AdapterTable::Ptr BatchGenerator::adapter_of(const std::string& name) const {
+  if (name.empty()) return nullptr;
+  AdapterTable::Ptr adapter = adapters_.find(name);
+  if (adapter == nullptr) throw user_error("there is no adapter {}", name);
+  return adapter;
+}
+
+void BatchGenerator::put_adapter(StepAdapter adapter) {
+  const std::unique_lock lock(version_mutex_);
+  adapters_.put(std::move(adapter));
+}
+
+bool BatchGenerator::remove_adapter(const std::string& name) {
+  const std::unique_lock lock(version_mutex_);
+  return adapters_.remove(name);
+}
+
+std::shared_lock<std::shared_mutex> BatchGenerator::hold_version() const {
+  return std::shared_lock(version_mutex_);
 }
 
 std::optional<std::uint64_t> BatchGenerator::submit(GenerationRequest request,
                                                     std::shared_ptr<GenerationListener> listener) {
   check(request);
-  // Keys and values of an adapter are of no use to others.
-  if (!request.adapter.empty()) {
-    request.cache_key = fmt::format("\x01{}\n{}", request.adapter, request.cache_key);
+  AdapterTable::Ptr adapter = adapter_of(request.adapter);
+  // Keys and values of an adapter are of no use to others, not even to a later one of its name.
+  if (adapter != nullptr) {
+    request.cache_key = fmt::format("\x01{}\n{}", adapter->number, request.cache_key);
   }
   auto sequence = std::make_unique<Sequence>(0, std::move(request), std::move(listener));
+  sequence->adapter = std::move(adapter);
   const std::int64_t length = sequence->prompt_length();
   std::uint64_t number = 0;
   {
@@ -122,10 +144,11 @@ bool BatchGenerator::replace_model(std::unique_ptr<StepModel> model, std::string
   const StepRoom& old = room_;
   if (model->model().config.vocab_size != all_tokens_ || room.max_positions != old.max_positions ||
       room.num_blocks != old.num_blocks || room.max_rows != old.max_rows ||
-      model->adapters() != adapters_) {
+      model->adapter_rank() != adapter_rank_) {
     throw user_error("a model of another shape cannot take the place of the one that is served");
   }
   {
+    const std::unique_lock version_lock(version_mutex_);
     const std::lock_guard lock(mutex_);
     if (next_model_ != nullptr) return false;
     next_model_ = std::move(model);
@@ -170,9 +193,10 @@ bool BatchGenerator::is_replacing() const {
   return next_model_ != nullptr;
 }
 
-std::string BatchGenerator::version() const {
+std::string BatchGenerator::version(const std::string& adapter) const {
+  const AdapterTable::Ptr asked = adapter.empty() ? nullptr : adapters_.find(adapter);
   const std::lock_guard lock(mutex_);
-  return next_model_ != nullptr ? next_version_ : version_;
+  return joined(next_model_ != nullptr ? next_version_ : version_, asked.get());
 }
 
 GeneratorStats BatchGenerator::stats() const {
@@ -288,7 +312,7 @@ void BatchGenerator::admit() {
     if (!std::exchange(sequence.was_admitted, true)) {
       sequence.result.prompt_tokens = sequence.prompt_length();
       sequence.result.cached_tokens = sequence.computed;
-      sequence.result.version = version_;
+      sequence.result.version = joined(version_, sequence.adapter.get());
       const std::lock_guard lock(mutex_);
       --queued_;
       queued_tokens_ -= sequence.prompt_length();
@@ -326,6 +350,7 @@ void BatchGenerator::end(Sequence& sequence, Finish finish) {
     if (std::exchange(sequence.is_running, false)) --stats_.running;
     count_blocks();
   }
+  sequence.adapter.reset();  // before anybody hears of the end: who does may want its room
   tell(sequence, [&] { sequence.listener->on_end(sequence.result); });
 }
 

@@ -7,12 +7,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "atoll/serve/batch/adapter_table.h"
 #include "atoll/serve/batch/block_pool.h"
 #include "atoll/serve/batch/generator.h"
 #include "atoll/serve/batch/sequence.h"
@@ -32,6 +34,7 @@ struct BatchOptions {
   /// longer than one. 0: none are guessed.
   std::int64_t rows_with_guesses = 8;
   std::int64_t prompt_rows_beside_answers = 32;  ///< see StepBudget
+  std::int64_t max_adapters = 0;  ///< see AdapterTable; of the executor's adapter_rank()
 };
 
 /// Generates for many requests together with one model: continuous batching (Yu et al. 2022) with
@@ -55,12 +58,22 @@ class BatchGenerator final : public Generator {
   /// dropped. Throws Error(kUser) for another shape.
   bool replace_model(std::unique_ptr<StepModel> model, std::string version);
 
+  /// Later requests that ask for an adapter of that name get this one; earlier ones finish with the
+  /// one that they asked for. Throws as AdapterTable::put.
+  void put_adapter(StepAdapter adapter);
+  /// Later requests cannot ask for that name. False: there is no such adapter.
+  bool remove_adapter(const std::string& name);
+  /// Throws as AdapterTable::check_room.
+  void check_adapter_room(const std::string& name) const { adapters_.check_room(name); }
+
   std::optional<std::uint64_t> submit(GenerationRequest request,
                                       std::shared_ptr<GenerationListener> listener) override;
   void cancel(std::uint64_t number) override;
   /// Whether a replacement is pending.
   bool is_replacing() const;
-  std::string version() const override;
+  std::string version(const std::string& adapter) const override;
+  std::shared_lock<std::shared_mutex> hold_version() const override;
+  std::vector<std::string> adapters() const override { return adapters_.names(); }
   std::int64_t max_waiting() const override { return options_.max_waiting; }
   GeneratorStats stats() const override;
   std::int64_t max_tokens() const override { return max_tokens_; }
@@ -80,8 +93,8 @@ class BatchGenerator final : public Generator {
   };
 
   void check(const GenerationRequest& request) const;
-  // A place in adapters_; -1 for an empty name. Throws Error(kUser) for another that is not there.
-  std::int64_t adapter_of(const std::string& name) const;
+  // Null for an empty name. Throws Error(kUser) for another that is not there.
+  AdapterTable::Ptr adapter_of(const std::string& name) const;
   void run();
   // False: this ends.
   bool wait_for_work();
@@ -131,7 +144,8 @@ class BatchGenerator final : public Generator {
   std::int64_t all_tokens_;  // of the model, those beyond options_.vocab_size too
   std::int64_t max_tokens_;
   std::size_t bytes_per_step_;
-  std::vector<std::string> adapters_;
+  std::int64_t adapter_rank_;  // of the executor
+  AdapterTable adapters_;
   BlockPool pool_;
   std::string version_;  // of the executor's model
 
@@ -144,6 +158,8 @@ class BatchGenerator final : public Generator {
   std::uint64_t epoch_ = 0;  // of the executor
   bool is_idle_ = true;      // the last turn found nothing to do
 
+  // Shared by whoever submits requests that one version is to answer; taken before mutex_.
+  mutable std::shared_mutex version_mutex_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<SequencePtr> submitted_;            // not yet in waiting_

@@ -7,116 +7,32 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <future>
 #include <memory>
 #include <stdexcept>
 
 #include "atoll/base/error.h"
 #include "atoll/base/rng.h"
-#include "atoll/nn/adapters/linears.h"
 #include "atoll/ops/testing.h"
 #include "atoll/serve/batch/batch_testing.h"
+#include "atoll/serve/batch/requests_testing.h"
 #include "atoll/serve/inference_engine.h"
 
 namespace atl::serve {
 namespace {
 
+using test::alone;
+using test::Answer;
+using test::answer_of;
 using test::Collector;
+using test::expect_cached;
+using test::Gate;
+using test::kRoom;
+using test::request;
+using test::same;
+using test::text;
 using test::tiny_config;
 using test::tiny_model;
-
-constexpr StepRoom kRoom = {.max_positions = 160, .max_rows = 24, .num_blocks = 40};
-
-std::vector<std::int32_t> text(std::uint64_t seed, std::size_t length) {
-  const RngStream random(seed, RngPurpose::kSynthetic, 1);
-  std::vector<std::int32_t> tokens;
-  for (std::size_t i = 0; i < length; ++i) {
-    tokens.push_back(static_cast<std::int32_t>(random.word(i) % test::kTinyVocab));
-  }
-  return tokens;
-}
-
-// Requests of many kinds; some begin alike.
-GenerationRequest request(std::uint64_t i) {
-  GenerationRequest request;
-  request.prompt = text(i % 5 < 2 ? 1 : i, 1 + i * 13 % 70);
-  request.max_new_tokens = 1 + static_cast<std::int64_t>(i * 7 % 30);
-  request.sampling = {.temperature = i % 3 == 0 ? 0.0 : 1.0,
-                      .top_k = i % 4 == 0 ? 5 : 0,
-                      .top_p = i % 7 == 0 ? 0.8 : 1.0,
-                      .seed = i};
-  request.top_logprobs = static_cast<int>(i % 3) - 1;
-  request.prompt_logprobs = i % 11 == 3;
-  request.cache_key = i % 2 == 0 ? "a" : "b";
-  if (i % 6 == 1) {
-    request.changes = {.min_p = 0.02,
-                       .presence_penalty = 0.3,
-                       .frequency_penalty = 0.2,
-                       .repetition_penalty = 1.1,
-                       .bias = {{3, 1.5}, {7, -100}}};
-  }
-  return request;
-}
-
-struct Answer {
-  std::vector<TokenResult> tokens, prompt;
-  GenerationResult result;
-};
-
-Answer answer_of(Collector& collector) {
-  const GenerationResult result = collector.wait();
-  return {collector.tokens(), collector.prompt(), result};
-}
-
-Answer alone(BatchGenerator& generator, GenerationRequest request) {
-  const auto collector = std::make_shared<Collector>();
-  EXPECT_TRUE(generator.submit(std::move(request), collector).has_value());
-  return answer_of(*collector);
-}
-
-bool same(const std::vector<TokenResult>& a, const std::vector<TokenResult>& b) {
-  return std::ranges::equal(a, b, [](const TokenResult& x, const TokenResult& y) {
-    return x.token == y.token && x.logprob == y.logprob && x.top == y.top;
-  });
-}
-
-// A prompt that comes again, with nothing else beside it, is there already.
-void expect_cached(BatchGenerator& generator, const std::string& adapter) {
-  std::int64_t cached = 0;
-  for (int i = 0; i < 2; ++i) {
-    GenerationRequest made = {.prompt = text(77, 40), .max_new_tokens = 1, .adapter = adapter};
-    cached = alone(generator, std::move(made)).result.cached_tokens;
-  }
-  EXPECT_GE(cached, StepModel::kBlockSize);
-}
-
-// Holds the engine's thread until told to go on.
-class Gate final : public GenerationListener {
- public:
-  bool on_token(const TokenResult& /*token*/) override {
-    std::unique_lock lock(mutex_);
-    entered_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-    return true;
-  }
-  void on_end(const GenerationResult& /*result*/) override {}
-  void wait_until_entered() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return entered_; });
-  }
-  void open() {
-    const std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool entered_ = false, open_ = false;
-};
 
 class Families : public testing::TestWithParam<const char*> {};
 
@@ -167,88 +83,6 @@ TEST_P(Families, ManyTogetherGetWhatEachGetsAlone) {
 INSTANTIATE_TEST_SUITE_P(All, Families,
                          testing::Values("llama", "gpt2", "mistral", "mixtral", "gpt_neox"),
                          [](const auto& info) { return std::string(info.param); });
-
-// Factors for each Linear of a model but the third, the same for the same seed.
-StepAdapter drawn_adapter(StepModel& model, const std::string& name, std::uint64_t seed) {
-  const std::vector<nn::Linear*> all = nn::linears_of(model.model());
-  // Its owner is the adapter.
-  auto memory = std::make_shared<std::deque<std::vector<float>>>();
-  const RngStream random(seed, RngPurpose::kSynthetic, 2);
-  std::uint64_t draw = 0;
-  const auto drawn = [&](const Shape& shape) {
-    std::vector<float>& values = memory->emplace_back();
-    for (std::int64_t i = 0; i < shape.num_elements(); ++i) {
-      values.push_back(static_cast<float>(random.word(draw++) % 1000) / 1000 - 0.5F);
-    }
-    return Tensor(values.data(), {Dtype::kF32, shape});
-  };
-  StepAdapter adapter = {.name = name, .linears = {}, .memory = memory};
-  const std::int64_t rank = 2 + static_cast<std::int64_t>(seed % 3);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Shape& w = all[i]->weight().spec.shape;
-    nn::ServedFactors factors;
-    if (i != 2) factors = {drawn({rank, w.dim(1)}), drawn({w.dim(0), rank})};
-    adapter.linears.push_back(factors);
-  }
-  return adapter;
-}
-
-std::unique_ptr<StepModel> adapted_model(const nn::ModelConfig& config, const StepRoom& room,
-                                         int threads) {
-  const auto plain = tiny_model(config, {.max_positions = 8, .max_rows = 1, .num_blocks = 1});
-  auto model = std::make_unique<StepModel>(
-      open_cpu(threads), config, Weights::kF32, room, StepLayers{}, KeepStored{},
-      std::vector{drawn_adapter(*plain, "x", 3), drawn_adapter(*plain, "y", 4)});
-  model->initialise(5);
-  return model;
-}
-
-TEST_P(Families, AdaptersBesideEachOtherChangeNoBit) {
-  const nn::ModelConfig config = tiny_config(GetParam());
-  constexpr std::uint64_t kRequests = 30;
-  const auto asked = [](std::uint64_t i) {
-    GenerationRequest made = request(i);
-    made.adapter = i % 3 == 0 ? "" : i % 3 == 1 ? "x" : "y";
-    return made;
-  };
-  std::vector<Answer> expected;
-  {
-    BatchGenerator generator(adapted_model(config, kRoom, 1), {.slots = 1});
-    for (std::uint64_t i = 0; i < kRequests; ++i) {
-      GenerationRequest lonely = asked(i);
-      lonely.cache_key = std::to_string(i);
-      expected.push_back(alone(generator, std::move(lonely)));
-    }
-    // They are three models.
-    const auto tokens_of = [&](const std::string& adapter) {
-      GenerationRequest made = {.prompt = text(1, 20), .max_new_tokens = 12, .adapter = adapter};
-      std::vector<std::int32_t> tokens;
-      for (const TokenResult& token : alone(generator, std::move(made)).tokens) {
-        tokens.push_back(token.token);
-      }
-      return tokens;
-    };
-    EXPECT_NE(tokens_of(""), tokens_of("x"));
-    EXPECT_NE(tokens_of("x"), tokens_of("y"));
-  }
-  StepRoom room = kRoom;
-  room.num_blocks = 16;
-  BatchGenerator generator(adapted_model(config, room, 2), {.slots = 8});
-  for (int round = 0; round < 2; ++round) {
-    std::vector<std::shared_ptr<Collector>> collectors;
-    for (std::uint64_t i = 0; i < kRequests; ++i) {
-      collectors.push_back(std::make_shared<Collector>());
-      ASSERT_TRUE(generator.submit(asked(i), collectors.back()).has_value());
-    }
-    for (std::uint64_t i = 0; i < kRequests; ++i) {
-      const Answer answer = answer_of(*collectors[i]);
-      EXPECT_TRUE(same(answer.tokens, expected[i].tokens)) << "request " << i;
-      EXPECT_TRUE(same(answer.prompt, expected[i].prompt)) << "request " << i;
-    }
-  }
-  expect_cached(generator, "");
-  expect_cached(generator, "x");
-}
 
 TEST(BatchGenerator, GreedyTokensAreThoseOfTheEngineForOneSequence) {
   const nn::ModelConfig config = tiny_config("llama");
@@ -566,9 +400,9 @@ TEST(BatchGenerator, ANewModelServesWhatBeginsAfterIt) {
   gate->wait_until_entered();
   const auto in_queue = std::make_shared<Collector>();
   generator.submit(request(), in_queue);
-  EXPECT_EQ(generator.version(), "one");
+  EXPECT_EQ(generator.version(""), "one");
   EXPECT_TRUE(generator.replace_model(other_model(), "two"));
-  EXPECT_EQ(generator.version(), "two");
+  EXPECT_EQ(generator.version(""), "two");
   EXPECT_FALSE(generator.replace_model(other_model(), "three")) << "two still waits";
   EXPECT_TRUE(generator.is_replacing());
   gate->open();

@@ -64,7 +64,9 @@ std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
     parts.push_back(std::move(part));
   }
   // Rows of one adapter beside each other, so that its products take them together.
-  std::ranges::stable_sort(parts, {}, [](const Part& part) { return part.piece.adapter; });
+  std::ranges::stable_sort(parts, {}, [](const Part& part) {
+    return part.piece.adapter == nullptr ? 0 : part.piece.adapter->number;
+  });
   return parts;
 }
 
@@ -79,7 +81,7 @@ BatchGenerator::Part BatchGenerator::plan_part(Sequence& sequence, std::int64_t 
   piece.wanted = wanted_of(sequence, count);
   const bool reads_prompt = sequence.computed < sequence.prompt_length();
   piece.wants_hidden = request.pooling != Pooling::kNone && reads_prompt;
-  piece.adapter = adapter_of(request.adapter);
+  piece.adapter = sequence.adapter.get();
   piece.choice = {&request, &sequence.sampler, &sequence.in_prompt};
   const bool is_whole = sequence.computed + count == sequence.length();
   if (is_whole && request.max_new_tokens > 0) piece.first_drawn = count - 1;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -50,9 +51,15 @@ class Generator {
   /// Ends a request, wherever it is; on_end() follows with kCancelled unless it has ended already.
   virtual void cancel(std::uint64_t number) = 0;
 
-  /// The version of the model that will serve requests submitted now: "step-00000060"; empty where
-  /// the model never changes.
-  virtual std::string version() const { return {}; }
+  /// The version of the model, and of the adapter of that name, that will serve requests submitted
+  /// now: "step-00000060", "step-00000060+dates@step-00000200"; empty where the model never
+  /// changes.
+  virtual std::string version(const std::string& /*adapter*/) const { return {}; }
+  /// While it lives, version() stays as it is. To be kept for a short time, and by a thread that
+  /// has no other.
+  virtual std::shared_lock<std::shared_mutex> hold_version() const { return {}; }
+  /// The names that GenerationRequest::adapter may have.
+  virtual std::vector<std::string> adapters() const { return {}; }
   /// Requests that may wait at most.
   virtual std::int64_t max_waiting() const { return std::numeric_limits<std::int64_t>::max(); }
   virtual GeneratorStats stats() const = 0;

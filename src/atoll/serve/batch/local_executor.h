@@ -19,7 +19,7 @@ class LocalExecutor final : public StepExecutor {
   const StepRoom& room() const override { return model_->room(); }
   const nn::ModelConfig& config() const override { return model_->model().config; }
   std::size_t bytes_per_step() const override { return model_->bytes_per_step(); }
-  std::vector<std::string> adapters() const override { return model_->adapters(); }
+  std::int64_t adapter_rank() const override { return model_->adapter_rank(); }
   void begin(const StepOrder& order) override {
     done_.push_back({.number = order.number, .pieces = choices_.take(order.pieces)});
   }

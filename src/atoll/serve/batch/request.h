@@ -66,7 +66,7 @@ struct GenerationRequest {
   /// Requests of the same key share what was computed for a prompt that begins alike.
   std::string cache_key;
   std::unique_ptr<TokenConstraint> constraint;  ///< null: none
-  std::string adapter;                          ///< of those that the engine has; empty: none
+  std::string adapter;                          ///< of Generator::adapters(); empty: none
 };
 
 /// A token of an answer, or of a prompt.
@@ -94,7 +94,7 @@ struct GenerationResult {
   std::int64_t cached_tokens = 0;  ///< of these, whose keys and values were there already
   std::int64_t new_tokens = 0;     ///< passed on
   std::vector<float> embedding;    ///< of GenerationRequest::pooling, as many as hidden_size
-  std::string version;             ///< of the model that made all of it
+  std::string version;             ///< of the model and adapter that made all of it
   std::string error;               ///< of kFailed
 };
 

@@ -12,6 +12,7 @@
 #include "atoll/serve/batch/choice.h"
 #include "atoll/serve/batch/ngram_draft.h"
 #include "atoll/serve/batch/request.h"
+#include "atoll/serve/batch/step_adapters.h"
 
 namespace atl::serve {
 
@@ -39,10 +40,11 @@ struct Sequence {
   std::int64_t named = 0;
   TokenCounts in_prompt;
   NgramDraft draft;
-  std::vector<TokenResult> prompt_results;  ///< where they are asked for
-  bool prompt_told = false;                 ///< that they were
-  bool was_admitted = false;                ///< it has had memory before
-  std::vector<double> hidden_sum;           ///< of the prompt's hidden states so far
+  std::shared_ptr<const StepAdapter> adapter;  ///< null: none. Shared with other requests for it
+  std::vector<TokenResult> prompt_results;     ///< where they are asked for
+  bool prompt_told = false;                    ///< that they were
+  bool was_admitted = false;                   ///< it has had memory before
+  std::vector<double> hidden_sum;              ///< of the prompt's hidden states so far
   GenerationResult result;
   bool is_running = false;
   bool in_step = false;       ///< of a step that is under way

@@ -20,7 +20,7 @@ struct StepPiece {
   std::vector<std::int32_t> blocks;  ///< see StepModel::Piece
   StepModel::Wanted wanted = StepModel::Wanted::kNothing;
   bool wants_hidden = false;
-  std::int64_t adapter = -1;  ///< a place in StepExecutor::adapters(); -1: none
+  const StepAdapter* adapter = nullptr;  ///< null: none. Of StepExecutor::adapter_rank() at most
   /// The tokens that follow rows 0, 1, ... already, whose log-probabilities are wanted.
   std::vector<std::int32_t> targets;
   /// From this row on a token is drawn behind each; -1: behind none.
@@ -62,8 +62,8 @@ class StepExecutor {
   /// Bytes of weights that a step reads, all layers together.
   virtual std::size_t bytes_per_step() const = 0;
 
-  /// The names of the adapters that pieces may name.
-  virtual std::vector<std::string> adapters() const { return {}; }
+  /// The greatest rank of a Linear of an adapter that pieces may have; 0: they may have none.
+  virtual std::int64_t adapter_rank() const { return 0; }
 
   /// How many steps should be under way at once.
   virtual std::int64_t depth() const { return 1; }

@@ -86,18 +86,17 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
 
 StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
                      const StepRoom& room, const StepLayers& layers, const KeepStored& keep,
-                     std::vector<StepAdapter> adapters)
+                     std::int64_t adapter_rank)
     : device_(only_cpu(std::move(device))),
       stream_(device_->open_stream()),
       room_(room),
       layers_(layers),
       sizes_(sizes_up_to(room.max_rows)),
       input_(input_of(config, layers, sizes_.back())),
-      adapters_(std::move(adapters)),
       model_(build(config, room, layers, input_)),
       store_(open_store(*device_, *model_, weights, keep)),
       head_(*model_) {
-  attach_adapters();
+  make_adapter_room(adapter_rank);
   plan_memory();
   tokens_.resize(static_cast<std::size_t>(sizes_.back()));
   positions_.resize(static_cast<std::size_t>(sizes_.back()));
@@ -162,42 +161,50 @@ void StepModel::plan_memory() {
   head_scratch_ = {arena_->data(scratch_request), head_bytes};
 }
 
-std::vector<std::string> StepModel::adapters() const {
-  std::vector<std::string> names;
-  for (const StepAdapter& adapter : adapters_) names.push_back(adapter.name);
-  return names;
-}
-
-void StepModel::attach_adapters() {
-  if (adapters_.empty()) return;
+void StepModel::make_adapter_room(std::int64_t rank) {
+  if (rank == 0) return;
   ATOLL_CHECK(layers_.count(model_->config) == model_->config.num_layers,
               "adapters of a part of the layers");
-  const std::vector<nn::Linear*> all = nn::linears_of(*model_);
-  for (std::size_t a = 0; a < adapters_.size(); ++a) {
-    const std::vector<nn::ServedFactors>& linears = adapters_[a].linears;
-    ATOLL_CHECK_EQ(linears.size(), all.size());
-    for (const nn::ServedFactors& factors : linears) {
-      const std::int64_t rank = factors.a.defined() ? factors.a.dim(0) : 0;
-      served_.max_rank = std::max(served_.max_rank, rank);
+  served_.max_rank = rank;
+  linears_ = nn::linears_of(*model_);
+  for (nn::Linear* linear : linears_) linear->serve_adapters(&served_);
+}
+
+std::size_t StepModel::place_of(const StepAdapter& adapter, std::vector<bool>& used) {
+  auto place =
+      static_cast<std::size_t>(std::ranges::find(places_, adapter.number) - places_.begin());
+  if (place == places_.size()) {
+    // The first one that nothing of this step has; factors are views, so this copies none.
+    place = static_cast<std::size_t>(std::ranges::find(used, false) - used.begin());
+    if (place == places_.size()) {
+      places_.push_back(0);
+      used.push_back(false);
+    }
+    places_[place] = adapter.number;
+    ATOLL_CHECK_EQ(adapter.linears.size(), linears_.size());
+    for (std::size_t i = 0; i < linears_.size(); ++i) {
+      linears_[i]->serve_factors(place, adapter.linears[i]);
     }
   }
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i]->serve_adapters(&served_);
-    for (std::size_t a = 0; a < adapters_.size(); ++a) {
-      all[i]->serve_factors(a, adapters_[a].linears[i]);
-    }
-  }
+  used[place] = true;
+  return place;
 }
 
 // Pieces of one adapter that stand beside each other go through its products together.
 void StepModel::name_adapter_rows(std::span<const Piece> pieces) {
   served_.rows.clear();
+  std::vector<bool> used(places_.size(), false);
+  // Those that have a place keep it in this step.
+  for (const Piece& piece : pieces) {
+    if (piece.adapter == nullptr) continue;
+    const auto at = std::ranges::find(places_, piece.adapter->number);
+    if (at != places_.end()) used[static_cast<std::size_t>(at - places_.begin())] = true;
+  }
   std::int64_t row = 0;
   for (const Piece& piece : pieces) {
     const std::int64_t count = std::ssize(piece.tokens);
-    if (piece.adapter >= 0) {
-      const auto adapter = static_cast<std::size_t>(piece.adapter);
-      ATOLL_CHECK(adapter < adapters_.size(), "adapter {} of {}", adapter, adapters_.size());
+    if (piece.adapter != nullptr) {
+      const std::size_t adapter = place_of(*piece.adapter, used);
       const bool goes_on = !served_.rows.empty() && served_.rows.back().adapter == adapter &&
                            served_.rows.back().begin + served_.rows.back().count == row;
       if (goes_on) {

@@ -52,12 +52,13 @@ class StepModel {
     return (positions + kBlockSize - 1) / kBlockSize;
   }
 
-  /// `adapters`: of a model with all layers, what Piece::adapter may name.
+  /// `adapter_rank`: of a model with all layers, the greatest rank of a Linear of an adapter that
+  /// pieces may have; 0: none may have one.
   /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
   /// a CPU.
   StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
             const StepRoom& room, const StepLayers& layers = {}, const KeepStored& keep = {},
-            std::vector<StepAdapter> adapters = {});
+            std::int64_t adapter_rank = 0);
 
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;
@@ -65,8 +66,7 @@ class StepModel {
   nn::Model& model() { return *model_; }
   parallel::ParamStore& store() { return *store_; }
   const StepRoom& room() const { return room_; }
-  /// The names of the adapters; Piece::adapter is a place among them.
-  std::vector<std::string> adapters() const;
+  std::int64_t adapter_rank() const { return served_.max_rank; }
   bool has_head() const { return layers_.has_head(model_->config); }
   /// Gives the parameters the values that training would begin with.
   void initialise(std::uint64_t seed);
@@ -87,7 +87,7 @@ class StepModel {
     std::span<const std::int32_t> blocks;
     Wanted wanted = Wanted::kLast;
     bool wants_hidden = false;
-    std::int64_t adapter = -1;  ///< whose rows these are; -1: of the model as it is
+    const StepAdapter* adapter = nullptr;  ///< whose rows these are; null: of the model as it is
   };
   /// What follows a row of a piece.
   struct RowLogits {
@@ -118,8 +118,11 @@ class StepModel {
   };
 
   void plan_memory();
-  void attach_adapters();
+  void make_adapter_room(std::int64_t rank);
   void name_adapter_rows(std::span<const Piece> pieces);
+  // Where the Linears have the factors of an adapter of this step. `used`: places of the step's
+  // other adapters.
+  std::size_t place_of(const StepAdapter& adapter, std::vector<bool>& used);
   // The hidden states of so many rows and of those that fill them up.
   Tensor forward(std::span<const Piece> pieces, std::span<const float> input);
   void take_input(std::int64_t rows, std::span<const float> input);
@@ -129,10 +132,13 @@ class StepModel {
   std::unique_ptr<Stream> stream_;
   StepRoom room_;
   StepLayers layers_;
-  std::vector<std::int64_t> sizes_;  // rows of a step that memory is planned for, ascending
-  std::vector<float> input_;         // (rows, C), what the first of these layers reads
-  std::vector<StepAdapter> adapters_;
-  nn::ServedAdapters served_;  // of the step under way; the model's Linears read it
+  std::vector<std::int64_t> sizes_;   // rows of a step that memory is planned for, ascending
+  std::vector<float> input_;          // (rows, C), what the first of these layers reads
+  nn::ServedAdapters served_;         // of the step under way; the model's Linears read it
+  std::vector<nn::Linear*> linears_;  // where there is room for adapters
+  // StepAdapter::number of those that the Linears have factors of, by place. These may be gone: a
+  // place is looked at only for an adapter of a step.
+  std::vector<std::uint64_t> places_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<parallel::ParamStore> store_;
   HeadLogits head_;
