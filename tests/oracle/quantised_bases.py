@@ -3,13 +3,14 @@
     python tests/oracle/quantised_bases.py build/release/bin/atoll WORK_DIRECTORY
 
 transformers makes a small random model. bitsandbytes quantises it and saves it; for GPTQ and AWQ,
-whose libraries need a GPU, this script rounds and packs the weights by the published formats. Then
+whose libraries need a GPU, this script rounds and packs the weights by the published formats; for
+GGUF's types atoll exports the model and imports it with --dtype stored. Then
 `atoll train` and PEFT train the same adapter on the same batches (docs/data-order.md), and the loss
 of each step is compared with those of two models:
 
 own    PEFT beside the layers of bitsandbytes, which widen in each product.
 plain  PEFT beside an ordinary model of the widened weights: those of bitsandbytes' own functions
-       that dequantise, or of the formula of GPTQ and AWQ. In f64, so that it has no rounding.
+       that dequantise, of the formula of GPTQ and AWQ, or of the `gguf` package. In f64, so that it has no rounding.
 
 The bound. All losses are of the same weights and differ by the rounding of f32. `plain` is trained
 in f32 too; how far that goes from f64 is what the rounding of 50 steps comes to in one order of
@@ -18,12 +19,14 @@ as far away. On a CPU bitsandbytes' int8 layers multiply with the widened weight
 the bound is theirs too; on a GPU they would round activations to 8 bits.
 """
 
+import dataclasses
 import json
 import math
 import shutil
 import sys
 
 import bitsandbytes
+import gguf
 import numpy as np
 import peft
 import torch
@@ -50,16 +53,31 @@ FLOOR = 256 * 2**-24 * 4
 LEAST_FALL = 0.3  # of the loss, or the adapter has learnt nothing and all agree on nothing
 FAMILIES = ("llama3", "qwen2", "gpt2")
 GROUP = 16
+USUAL_WIDTH = tiny.rotary()["hidden_size"]
+# Rows of 256, which GGUF's K types come in; of a family whose rows llama.cpp does not reorder.
+tiny.FAMILIES["qwen2-256"] = dataclasses.replace(
+    tiny.FAMILIES["qwen2"], sizes=tiny.rotary(hidden_size=256, intermediate_size=256))
+GGUF_TYPES = ("q8_0", "q6_k", "q4_k_m", "q3_k_m")
+GGUF_NAMES = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+              "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+              "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 
 
 def save_base(name, directory):
-    """A random model, and the tokens of the text to train on as nanoGPT keeps them."""
+    """A random model, and the tokens of a text to train on as nanoGPT keeps them."""
     tiny.save_random(name, directory)
+    model, tokenizer = tiny.load(directory)
+    width = model.config.hidden_size
+    if width > USUAL_WIDTH:
+        # Random matrices of one variance make a wide model's logits so large that rounding decides.
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() == 2:
+                    parameter *= (USUAL_WIDTH / width) ** 0.5
+        model.save_pretrained(directory)
     tiny.write_text(directory / "train.txt", 3, 400)
-    ids = tiny.load(directory)[1](
-        (directory / "train.txt").read_text(), add_special_tokens=False).input_ids
+    ids = tokenizer((directory / "train.txt").read_text(), add_special_tokens=False).input_ids
     np.array(ids, np.uint16).tofile(directory / "train.bin")
-    return ids
 
 
 def batches(ids):
@@ -284,6 +302,25 @@ def quantised_by_formula(program, work, family, name, settings):
     return compare(program, base, directory, widened)
 
 
+def quantised_as_gguf(program, work, family, dtype):
+    """A directory that atoll imports in the types of a GGUF file."""
+    base, file = work / family, work / f"{family}-{dtype}.gguf"
+    directory = work / f"{family}-{dtype}"
+    run(program, "export", base, "--out", file, "--format", "gguf", "--dtype", dtype)
+    run(program, "import", file, "--out", directory, "--dtype", "stored")
+    widened = {}
+    for tensor in gguf.GGUFReader(file).tensors:
+        if not tensor.name.endswith(".weight") or "norm" in tensor.name:
+            continue
+        values = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+        if tensor.name == "token_embd.weight":
+            widened["model.embed_tokens"] = values
+        else:
+            _, block, part, _ = tensor.name.split(".")
+            widened[f"model.layers.{block}.{GGUF_NAMES[part]}"] = values
+    return compare(program, base, directory, widened)
+
+
 NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
 BITSANDBYTES = (
     {"kind": "nf4", "config": NF4},
@@ -316,6 +353,9 @@ def main():
         for name, settings in FORMULAS.items() if family != "gpt2" else ():
             checks.run(f"{family} {name}", quantised_by_formula, program, work, family, name,
                        settings)
+    save_base("qwen2-256", work / "qwen2-256")
+    for dtype in GGUF_TYPES:
+        checks.run(f"qwen2 gguf {dtype}", quantised_as_gguf, program, work, "qwen2-256", dtype)
     checks.finish()
 
 
