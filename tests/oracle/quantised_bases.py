@@ -10,7 +10,8 @@ of each step is compared with those of two models:
 
 own    PEFT beside the layers of bitsandbytes, which widen in each product.
 plain  PEFT beside an ordinary model of the widened weights: those of bitsandbytes' own functions
-       that dequantise, of the formula of GPTQ and AWQ, or of the `gguf` package. In f64, so that it has no rounding.
+       that dequantise, of the formula of GPTQ and AWQ, or of the `gguf` package. In f64, so that it
+       has no rounding.
 
 The bound. All losses are of the same weights and differ by the rounding of f32. `plain` is trained
 in f32 too; how far that goes from f64 is what the rounding of 50 steps comes to in one order of
