@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "atoll/base/error.h"
+#include "atoll/nn/adapters/lora_whole.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/testing.h"
@@ -181,15 +184,26 @@ TEST(Lora, SavedModulesThatCannotBeAreRefused) {
               HasSubstr("\"score\""));
   EXPECT_THAT(error_of({.targets = {"o_proj"}, .modules_to_save = {"q_proj"}}),
               HasSubstr("together with"));
+}
+
+// PEFT reads a table that stays tied (ensure_weight_tying) under both names.
+TEST(Lora, ASavedEmbeddingStaysTheHeads) {
   ModelConfig tied = tiny_llama();
   tied.tie_embeddings = true;
-  try {
-    const auto model = build_model(tied, {});
-    add_lora(*model, {.targets = {"o_proj"}, .modules_to_save = {"embed_tokens"}});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("head shares"));
-  }
+  const auto model = build_model(tied, {});
+  add_lora(*model, {.targets = {"o_proj"}});
+  EXPECT_FALSE(saves_tied_embedding(*model));
+  const auto saved = build_model(tied, {});
+  add_lora(*saved, {.targets = {"o_proj"}, .modules_to_save = {"embed_tokens"}});
+  EXPECT_TRUE(saves_tied_embedding(*saved));
+  Names names;
+  saved->visit(names);
+  const auto table =
+      std::ranges::find_if(names.trained, [](const Param* param) { return param->is_embedding; });
+  ASSERT_NE(table, names.trained.end());
+  ASSERT_EQ((*table)->files.size(), 2U);
+  EXPECT_EQ((*table)->files[0].name, "base_model.model.model.embed_tokens.weight");
+  EXPECT_EQ((*table)->files[1].name, "base_model.model.lm_head.weight");
 }
 
 // q and v of one fused weight: what has a rank or a scale of its own has factors of its own.
