@@ -285,8 +285,25 @@ TEST(Lora, BiasesAreThoseOfTheModelOrOfAdaptedModules) {
   }
 }
 
+// A head with a weight of its own, and one that shares the embedding's, which stays as it is.
+TEST(Lora, AHeadHasFactorsOfItsOwn) {
+  for (const bool is_tied : {false, true}) {
+    ModelConfig config = tiny_llama();
+    config.tie_embeddings = is_tied;
+    const auto model = build_model(config, {});
+    add_lora(*model, {.rank = 3, .targets = {"lm_head"}});
+    Names names;
+    model->visit(names);
+    ASSERT_EQ(names.trained.size(), 2U);
+    EXPECT_EQ(names.trained[0]->files.front().name, "base_model.model.lm_head.lora_A.weight");
+    EXPECT_EQ(names.trained[1]->files.front().name, "base_model.model.lm_head.lora_B.weight");
+    EXPECT_EQ(names.trained[1]->spec.shape, Shape({31, 3}));
+  }
+  EXPECT_THAT(error_of({.targets = {"lm_head"}, .dropout = 0.1}), HasSubstr("lora.dropout"));
+  EXPECT_THAT(error_of({.targets = {"lm_head"}, .use_dora = true}), HasSubstr("lora.dora"));
+}
+
 TEST(Lora, ATargetThatMatchesNothingIsNamed) {
-  EXPECT_THAT(error_of({.targets = {"lm_head"}}), HasSubstr("lora.modules_to_save"));
   EXPECT_THAT(error_of({.targets = {"q_proj", "query"}}),
               ::testing::AllOf(HasSubstr("\"query\""), HasSubstr("q_proj, up_proj, v_proj")));
   EXPECT_THAT(error_of({.targets = {}}), HasSubstr("without targets"));
