@@ -16,7 +16,7 @@ from reference.checks import Checks, arguments, expect, run
 
 # What is adapted, and how; all-linear but where something else is said.
 CASES = {
-    "llama3": {"targets": ["q_proj", "v_proj", "lm_head"], "rank": 4, "alpha": 8, "rslora": False},
+    "llama3": {"targets": ["q_proj", "v_proj"], "rank": 4, "alpha": 8, "rslora": False},
     "mistral": {"targets": ["all-linear"], "rank": 4, "alpha": 4, "rslora": True},
     "qwen2": {"targets": ["all-linear"], "rank": 2, "alpha": 8, "rslora": False},
     "qwen3": {"targets": ["o_proj", "gate_proj", "down_proj"], "rank": 3, "alpha": 8,
