@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 class NewTokens : public TrainerTest {
  protected:
   fs::path make_base(const std::string& tied) {
-    const fs::path base =
+    fs::path base =
         train("base", {"--train.steps=3", "--model.tie_word_embeddings=" + tied}).checkpoint;
     inline_model_ = false;
     vocab_ = static_cast<std::int32_t>(model_dir::read_model_config(base).vocab_size);
