@@ -53,6 +53,11 @@ class AdaptersTest : public ::testing::TestWithParam<Case> {
   std::map<std::string, std::vector<float>> tensors_of(const fs::path& directory) {
     train::StateOptions options;
     options.model = model_dir::read_model_config(directory);
+    // What an export writes says what the merged model is.
+    const nn::ModelConfig said =
+        nn::parse_config(nn::config_json(options.model), "config.json of the merged model");
+    EXPECT_EQ(said.vocab_size, options.model.vocab_size);
+    EXPECT_EQ(said.tie_embeddings, options.model.tie_embeddings);
     options.micro_batch = kBatch;
     options.context = kLength;
     options.training = false;

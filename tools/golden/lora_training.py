@@ -41,6 +41,8 @@ CASES = {
     "embedding": ("llama2", dict(target_modules=["embed_tokens", "q_proj"])),
     "embedding_tied": ("llama3", dict(target_modules=["embed_tokens", "v_proj"])),
     "embedding_scaled": ("gemma3", dict(target_modules=["embed_tokens", "o_proj"])),
+    "head": ("llama2", dict(target_modules=["lm_head", "q_proj"], use_rslora=True)),
+    "head_tied": ("llama3", dict(target_modules=["lm_head", "v_proj"])),
 }
 
 

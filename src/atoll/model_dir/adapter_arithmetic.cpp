@@ -130,6 +130,19 @@ void replace_rows(std::span<const std::int64_t> indices, std::span<const float> 
   });
 }
 
+std::vector<float> mean_of_rows(const Tensor& table) {
+  const auto in = static_cast<std::size_t>(table.dim(1));
+  std::vector<double> sums(in, 0.0);
+  update(table, [&]<typename T>(std::span<T> all) {
+    for (std::size_t i = 0; i < all.size(); ++i) sums[i % in] += to_double(all[i]);
+  });
+  std::vector<float> mean;
+  for (const double sum : sums) {
+    mean.push_back(static_cast<float>(sum / static_cast<double>(table.dim(0))));
+  }
+  return mean;
+}
+
 std::vector<float> transposed(std::span<const float> values, std::int64_t rows,
                               std::int64_t columns) {
   std::vector<float> out(values.size());

@@ -34,6 +34,9 @@ void add_scaled(double scale, std::span<const float> more, const Tensor& values)
 void replace_rows(std::span<const std::int64_t> indices, std::span<const float> rows,
                   const Tensor& table);
 
+/// The mean of all rows, summed in double in their order.  table: (V, C), f32 or bf16
+std::vector<float> mean_of_rows(const Tensor& table);
+
 /// (rows, columns) to (columns, rows).
 std::vector<float> transposed(std::span<const float> values, std::int64_t rows,
                               std::int64_t columns);

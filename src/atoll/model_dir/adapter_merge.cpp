@@ -4,10 +4,12 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/base/files/file.h"
 #include "atoll/ckpt/model_files.h"
+#include "atoll/model_dir/new_rows.h"
 #include "atoll/nn/models/family.h"
 
 namespace atl::model_dir {
@@ -59,11 +61,13 @@ nn::ModelConfig adapted_config(nn::ModelConfig base, const fs::path& directory) 
   const AdapterTensors tensors(directory);
   const std::string embedding =
       token_embedding(nn::model_tensors(*nn::build_model(base, {.max_positions = 1})));
-  if (base.tie_embeddings && unties(config, embedding)) base.tie_embeddings = false;
+  if (base.tie_embeddings && unties(config, embedding)) base = with_own_head(std::move(base));
   const std::string table = embedding + ".weight";
   if (tensors.contains(table)) {
     const Shape shape = tensors.file().spec(tensors.name_of(table)).shape;
-    if (shape.rank() == 2 && shape.dim(0) > 0) base.vocab_size = shape.dim(0);
+    if (shape.rank() == 2 && shape.dim(0) > 0) {
+      base = with_vocab_size(std::move(base), shape.dim(0));
+    }
   }
   return base;
 }
@@ -180,7 +184,7 @@ void AdapterMerge::check_tied_head() {
   };
   for (const Pair& pair :
        {Pair{".weight", ".weight", false}, Pair{".lora_A.weight", ".lora_embedding_B", true},
-        Pair{".lora_B.weight", ".lora_embedding_A", true}}) {
+        Pair{".lora_B.weight", ".lora_embedding_A", true}, Pair{kTokens, kTokens, false}}) {
     const std::string ours = head + pair.of_head;
     const std::string theirs = embedding_ + pair.of_embedding;
     if (!tensors_.contains(ours) || !tensors_.contains(theirs)) continue;

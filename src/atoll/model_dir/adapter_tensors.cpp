@@ -34,9 +34,18 @@ bool is_factor(std::string_view part) {
   return part.starts_with("lora_") || part == "modules_to_save" || part == "trainable_tokens_delta";
 }
 
-// Of the training with VeLoRA, which compresses what the backward pass keeps.
-bool is_of_training(std::string_view plain) {
-  return plain.find(".lora_velora_") != std::string_view::npos;
+// Of the training with VeLoRA, which compresses what the backward pass keeps; and the base model's
+// own tensor, which PEFT saves beside the trained one where the model has got more tokens.
+bool is_passed_over(std::string_view plain) {
+  return plain.find(".lora_velora_") != std::string_view::npos ||
+         plain.find(".original_module.") != std::string_view::npos;
+}
+
+bool same_values(const ckpt::SafetensorsFile& file, const std::string& a, const std::string& b) {
+  if (file.spec(a) != file.spec(b)) return false;
+  const auto left = file.bytes(a);
+  const auto right = file.bytes(b);
+  return std::equal(left.begin(), left.end(), right.begin(), right.end());
 }
 
 fs::path weights_file(const fs::path& directory) {
@@ -64,9 +73,13 @@ std::string plain_name(std::string_view name) {
     const bool is_name = parts[i] == "default" && i > 0 && is_factor(parts[i - 1]);
     // Of a parameter that is adapted without its module, base_layer tells two factors apart.
     const bool is_base = parts[i] == "base_layer" && i + 2 == parts.size();
+    // PEFT saves a whole table beside its trained rows where the model has got more tokens.
+    const bool is_table =
+        parts[i] == "token_adapter" && i + 3 == parts.size() && parts[i + 1] == "base_layer";
     const bool is_length =
         parts[i] == "weight" && !kept.empty() && kept.back() == "lora_magnitude_vector";
-    if (!is_name && !is_base && !is_length && !is_wrapper(parts[i])) kept.push_back(parts[i]);
+    if (is_name || is_base || is_table || is_length || is_wrapper(parts[i])) continue;
+    kept.push_back(parts[i]);
   }
   return fmt::format("{}", fmt::join(kept, "."));
 }
@@ -74,9 +87,9 @@ std::string plain_name(std::string_view name) {
 AdapterTensors::AdapterTensors(const fs::path& directory) : file_(weights_file(directory)) {
   for (const ckpt::SafetensorsEntry& entry : file_.entries()) {
     const std::string plain = plain_name(entry.name);
-    if (is_of_training(plain)) continue;
+    if (is_passed_over(plain)) continue;
     const auto [at, is_new] = names_.emplace(plain, entry.name);
-    if (is_new) continue;
+    if (is_new || same_values(file_, at->second, entry.name)) continue;
     throw user_error("{}: {} and {} are both {}; remove the one that is not the adapter's",
                      file_.path().string(), at->second, entry.name, plain);
   }

@@ -10,6 +10,7 @@
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/adapter_arithmetic.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/model_dir/new_rows.h"
 #include "atoll/parallel/store/whole_state.h"
 
 namespace atl::model_dir {
@@ -55,7 +56,7 @@ class BaseNames {
           is_renamed = true;
         }
         if (!nn::is_head_weight(file.name) || base.contains(file.name)) continue;
-        file.name = params_.front()->files.front().name;
+        file.name = (params_.empty() ? *renamed : *params_.front()).files.front().name;
         is_renamed = true;
       }
       params_.push_back(is_renamed ? renamed.get() : param);
@@ -82,6 +83,8 @@ class Source {
         tensors_(nn::model_tensors(model)),
         whole_(model.elsewhere_count.total > 0 ? nn::build_model(model.config, {.max_positions = 1})
                                                : nullptr),
+        old_vocab_(nn::parse_config(base_.config_json(), "config.json").vocab_size),
+        grows_(!holds_adapter(directory) && old_vocab_ < model.config.vocab_size),
         names_(base_, params),
         found_(base_, params_of_files(whole_.get(), names_.params())) {
     if (whole_ && holds_adapter(directory)) {
@@ -102,7 +105,7 @@ class Source {
   }
   // Of a parameter that is packed: nothing is merged into it.
   void read_packed(const nn::Param& param) const {
-    ATOLL_CHECK(!merge_, "{}: an adapter beside packed weights", param.name);
+    ATOLL_CHECK(!merge_ && !grows(param), "{}: a change of packed weights", param.name);
     const nn::Param& named = names_.of(param);
     if (&named == &param) return found_.read_packed(param);
     nn::Param renamed = named;
@@ -110,6 +113,7 @@ class Source {
     found_.read_packed(renamed);
   }
   void read(const nn::Param& param, const Tensor& whole) const {
+    if (grows(param)) return read_grown(param, whole);
     if (!merge_ || !merge_->replaces(param)) {
       found_.read({&names_.of(param), whole});
     }
@@ -135,9 +139,23 @@ class Source {
   }
 
  private:
+  // Whether the model has rows of a parameter that the directory lacks, for new tokens.
+  bool grows(const nn::Param& param) const {
+    return grows_ && param.is_embedding && !param.is_position;
+  }
+  void read_grown(const nn::Param& param, const Tensor& whole) const {
+    nn::Param old = names_.of(param);
+    old.spec.shape = {old_vocab_, whole.dim(1)};
+    for (nn::FileTensor& file : old.files) file.rows = old_vocab_;
+    found_.read({&old, whole.rows(0, old_vocab_)});
+    fill_new_rows(whole, old_vocab_);
+  }
+
   ckpt::HfDirectory base_;
   std::vector<nn::ModelTensor> tensors_;
   std::unique_ptr<nn::Model> whole_;  // null: the model is whole itself
+  std::int64_t old_vocab_ = 0;
+  bool grows_ = false;
   BaseNames names_;
   ckpt::DirectoryParams found_;
   std::optional<AdapterMerge> merge_;

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
+#include <string_view>
 
 #include "atoll/base/error.h"
 #include "atoll/nn/adapters/lora_whole.h"
 #include "atoll/nn/adapters/low_rank_embedding.h"
+#include "atoll/nn/adapters/low_rank_head.h"
 #include "atoll/nn/linear.h"
 #include "atoll/nn/models/model_tensors.h"
 
@@ -67,17 +70,29 @@ const Param* adapted_embedding(const Linears& found, const LoraRules& rules) {
   for (const Param* param : found.params) {
     if (!param->is_embedding || param->is_position) continue;
     const std::string module = module_of(param->files.front());
-    if (module != kHeadModule && rules.of_module(module, /*in_all_linear=*/false)) return param;
+    if (is_head_weight(param->files.front().name)) continue;
+    if (rules.of_module(module, /*in_all_linear=*/false)) return param;
   }
   return nullptr;
 }
 
 // Whether a target means only what a run can train whole, not beside an adapter.
-bool is_position_or_head(const Linears& found, const std::string& target) {
+bool is_position(const Linears& found, const std::string& target) {
   return std::any_of(found.params.begin(), found.params.end(), [&](const Param* param) {
-    const std::string module = module_of(param->files.front());
-    return (param->is_position || module == kHeadModule) && is_called(module, target);
+    return param->is_position && is_called(module_of(param->files.front()), target);
   });
+}
+
+// What files call the head; a tied one has no tensor of its own.
+std::string head_module(const Linears& found) {
+  for (const Param* param : found.params) {
+    if (is_head_weight(param->files.front().name)) return module_of(param->files.front());
+  }
+  return kHeadModule;
+}
+
+std::optional<LoraShape> adapted_head(const Linears& found, const LoraRules& rules) {
+  return rules.of_module(head_module(found), /*in_all_linear=*/false);
 }
 
 bool is_embedding(const Linears& found, const std::string& target) {
@@ -98,18 +113,18 @@ void refuse_unmatched(const Linears& found, const LoraOptions& options, const Lo
     if (is_all || any_module(found, [&](const auto& name) { return is_called(name, target); })) {
       continue;
     }
-    if (is_position_or_head(found, target)) {
+    if (is_position(found, target)) {
       throw user_error(
-          "LoRA target \"{}\" is a position embedding or the head, which a run trains whole or not "
-          "at all: name it in lora.modules_to_save in place of lora.targets",
+          "LoRA target \"{}\" is a position embedding, which a run trains whole or not at all: "
+          "name it in lora.modules_to_save in place of lora.targets",
           target);
     }
-    if (is_embedding(found, target)) continue;
+    if (is_embedding(found, target) || is_called(head_module(found), target)) continue;
     throw user_error(
         "LoRA target \"{}\" matches no module of this model; there are: {}, or all-linear", target,
         joined(names));
   }
-  if (adapted_embedding(found, rules) != nullptr ||
+  if (adapted_embedding(found, rules) != nullptr || adapted_head(found, rules) ||
       any_module(found, [&](const auto& name) { return rules.of_module(name, true).has_value(); }))
     return;
   throw user_error(
@@ -153,6 +168,11 @@ struct Factors {
   Param a, b, magnitude;
 };
 
+// The variance of PEFT's uniform start, U(-1/sqrt(in), 1/sqrt(in)).
+Init first_of_a(std::int64_t in) {
+  return Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(in)));
+}
+
 Factors factors_of(const Param& weight, const LoraGroup& group, std::size_t index, bool use_dora) {
   const std::int64_t rank = group.shape.rank;
   const Dtype dtype = weight.spec.dtype;
@@ -172,8 +192,7 @@ Factors factors_of(const Param& weight, const LoraGroup& group, std::size_t inde
   b.name = weight.name + " lora_B" + which;
   a.spec = {dtype, {number * rank, in}};
   b.spec = {dtype, {rows, rank}};
-  // The variance of PEFT's uniform start, U(-1/sqrt(in), 1/sqrt(in)).
-  a.init = Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(in)));
+  a.init = first_of_a(in);
   b.init = Init::zero();
   a.decay = b.decay = true;
   if (!use_dora) return factors;
@@ -288,6 +307,37 @@ void adapt_embedding(Model& model, const Param& table, const LoraOptions& option
                                              shape.scale * model.config.embedding_scale);
 }
 
+// As a Linear's; a head that shares the embedding's table leaves the embedding as it is.
+void adapt_head(Model& model, const std::string& module, const LoraShape& shape,
+                const LoraOptions& options) {
+  const auto refuse = [&](std::string_view why, std::string_view remedy) {
+    throw user_error("LoRA target {}: the head is not adapted {}; {}", module, why, remedy);
+  };
+  constexpr const char* kWhole = "leave it out, or train it whole (lora.modules_to_save)";
+  if (model.head == nullptr) {
+    refuse("while ranks share it (parallel.tp), nor where its logits are capped or scaled", kWhole);
+  }
+  if (model.options.device != DeviceKind::kCpu) refuse("on a GPU", kWhole);
+  if (options.use_dora) refuse("with lengths (lora.dora)", "leave one of the two out");
+  if (options.dropout > 0) refuse("with lora.dropout", "leave one of the two out");
+  const Param& weight = *model.head->weight();
+  const std::int64_t vocab = weight.spec.shape.dim(0);
+  const std::int64_t width = weight.spec.shape.dim(1);
+  Param a;
+  Param b;
+  a.name = module + " lora_A";
+  b.name = module + " lora_B";
+  a.spec = {weight.spec.dtype, {shape.rank, width}};
+  b.spec = {weight.spec.dtype, {vocab, shape.rank}};
+  a.files = {{kPeftPrefix + module + ".lora_A.weight", 0, shape.rank, false}};
+  b.files = {{kPeftPrefix + module + kB, 0, vocab, false}};
+  a.init = first_of_a(width);
+  b.init = Init::zero();
+  a.decay = b.decay = true;
+  std::unique_ptr<Layer>& stage = model.stages.back();
+  stage = std::make_unique<LowRankHead>(std::move(stage), std::move(a), std::move(b), shape.scale);
+}
+
 // Draws of adapters' dropouts, behind those of the model's own.
 constexpr int kFirstDropout = 1 << 15;
 
@@ -321,6 +371,9 @@ void add_lora(Model& model, const LoraOptions& options) {
   }
   if (const Param* table = adapted_embedding(found, rules)) {
     adapt_embedding(model, *table, options, rules);
+  }
+  if (const auto head = adapted_head(found, rules)) {
+    adapt_head(model, head_module(found), *head, options);
   }
   train_saved_modules(model, found.params, options, rules);
   train_biases(found.params, options, rules);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "atoll/base/error.h"
+#include "atoll/nn/adapters/lora_whole.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/testing.h"
@@ -181,15 +184,26 @@ TEST(Lora, SavedModulesThatCannotBeAreRefused) {
               HasSubstr("\"score\""));
   EXPECT_THAT(error_of({.targets = {"o_proj"}, .modules_to_save = {"q_proj"}}),
               HasSubstr("together with"));
+}
+
+// PEFT reads a table that stays tied (ensure_weight_tying) under both names.
+TEST(Lora, ASavedEmbeddingStaysTheHeads) {
   ModelConfig tied = tiny_llama();
   tied.tie_embeddings = true;
-  try {
-    const auto model = build_model(tied, {});
-    add_lora(*model, {.targets = {"o_proj"}, .modules_to_save = {"embed_tokens"}});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("head shares"));
-  }
+  const auto model = build_model(tied, {});
+  add_lora(*model, {.targets = {"o_proj"}});
+  EXPECT_FALSE(saves_tied_embedding(*model));
+  const auto saved = build_model(tied, {});
+  add_lora(*saved, {.targets = {"o_proj"}, .modules_to_save = {"embed_tokens"}});
+  EXPECT_TRUE(saves_tied_embedding(*saved));
+  Names names;
+  saved->visit(names);
+  const auto table =
+      std::ranges::find_if(names.trained, [](const Param* param) { return param->is_embedding; });
+  ASSERT_NE(table, names.trained.end());
+  ASSERT_EQ((*table)->files.size(), 2U);
+  EXPECT_EQ((*table)->files[0].name, "base_model.model.model.embed_tokens.weight");
+  EXPECT_EQ((*table)->files[1].name, "base_model.model.lm_head.weight");
 }
 
 // q and v of one fused weight: what has a rank or a scale of its own has factors of its own.
@@ -271,8 +285,25 @@ TEST(Lora, BiasesAreThoseOfTheModelOrOfAdaptedModules) {
   }
 }
 
+// A head with a weight of its own, and one that shares the embedding's, which stays as it is.
+TEST(Lora, AHeadHasFactorsOfItsOwn) {
+  for (const bool is_tied : {false, true}) {
+    ModelConfig config = tiny_llama();
+    config.tie_embeddings = is_tied;
+    const auto model = build_model(config, {});
+    add_lora(*model, {.rank = 3, .targets = {"lm_head"}});
+    Names names;
+    model->visit(names);
+    ASSERT_EQ(names.trained.size(), 2U);
+    EXPECT_EQ(names.trained[0]->files.front().name, "base_model.model.lm_head.lora_A.weight");
+    EXPECT_EQ(names.trained[1]->files.front().name, "base_model.model.lm_head.lora_B.weight");
+    EXPECT_EQ(names.trained[1]->spec.shape, Shape({31, 3}));
+  }
+  EXPECT_THAT(error_of({.targets = {"lm_head"}, .dropout = 0.1}), HasSubstr("lora.dropout"));
+  EXPECT_THAT(error_of({.targets = {"lm_head"}, .use_dora = true}), HasSubstr("lora.dora"));
+}
+
 TEST(Lora, ATargetThatMatchesNothingIsNamed) {
-  EXPECT_THAT(error_of({.targets = {"lm_head"}}), HasSubstr("lora.modules_to_save"));
   EXPECT_THAT(error_of({.targets = {"q_proj", "query"}}),
               ::testing::AllOf(HasSubstr("\"query\""), HasSubstr("q_proj, up_proj, v_proj")));
   EXPECT_THAT(error_of({.targets = {}}), HasSubstr("without targets"));

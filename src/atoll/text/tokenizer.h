@@ -49,6 +49,12 @@ class Tokenizer {
   /// Builds one from its parts, as the trainer makes them; to_json() writes them out.
   static Tokenizer from_spec(const text::TokenizerSpec& spec);
 
+  /// The same with these as special tokens too; it is a tokenizer.json. A text that is a token
+  /// already keeps its id; the others get the next ids, in their order. What goes round a text
+  /// stays. Throws Error(kUser) for a text that is empty, no UTF-8, or there twice, and as
+  /// to_json().
+  Tokenizer with_special_tokens(std::span<const std::string> tokens) const;
+
   /// What its file is called in a model's directory: "tokenizer.json" or "tokenizer.model".
   const std::string& file_name() const;
   /// That file: byte for byte what was read, or what the trainer made.

@@ -135,8 +135,8 @@ def greedy_text(model, tokenizer, count=32):
 @torch.no_grad()
 def loss(model, tokenizer, text, context=CONTEXT):
     """Nats a token over windows that each begin without memory: every token but the first is
-    predicted once."""
-    ids = tokenizer(text, add_special_tokens=False).input_ids
+    predicted once. What the tokenizer puts before a text is there, as in `atoll eval`."""
+    ids = tokenizer(text).input_ids
     if tokenizer.eos_token_id is not None:
         ids = ids + [tokenizer.eos_token_id]
     total = 0.0

@@ -42,7 +42,7 @@ Vocabulary find_vocabulary(const train::TrainConfig& config) {
   std::string origin;
   if (!data.tokenizer.empty()) {
     origin = data.tokenizer.string();
-    tokenizer = Tokenizer::load(data.tokenizer);
+    tokenizer = Tokenizer::load(data.tokenizer).with_special_tokens(data.special_tokens);
   } else if (config.data.new_tokenizer != "bpe") {
     origin = fmt::format("data.new_tokenizer = {}", config.data.new_tokenizer);
     tokenizer =

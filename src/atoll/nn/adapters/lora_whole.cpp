@@ -1,5 +1,7 @@
 #include "atoll/nn/adapters/lora_whole.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -53,14 +55,14 @@ void train_saved_modules(const Model& model, const std::vector<Param*>& params,
                          const LoraOptions& options, const LoraRules& rules) {
   std::set<std::string> found;
   for (Param* param : params) {
-    if (model.config.tie_embeddings && param->is_embedding && !param->is_position &&
-        rules.saves(module_of(param->files.front()))) {
-      throw user_error(
-          "lora.modules_to_save names {}, which this model's head shares; the adapter would have "
-          "to hold it twice: train all weights (lora.rank=0), or leave it out",
-          module_of(param->files.front()));
-    }
     train_whole(*param, rules, found);
+    // PEFT reads the table under both names.
+    if (model.config.tie_embeddings && param->is_embedding && !param->is_position &&
+        !param->frozen) {
+      const std::int64_t rows = param->spec.shape.dim(0);
+      param->files.push_back(
+          {fmt::format("{}{}.weight", kPeftPrefix, kHeadModule), 0, rows, /*transposed=*/false});
+    }
   }
   for (const std::string& name : options.modules_to_save) {
     const LoraRules one({.modules_to_save = {name}}, "lora.modules_to_save");
@@ -69,6 +71,17 @@ void train_saved_modules(const Model& model, const std::vector<Param*>& params,
     }
     throw user_error("lora.modules_to_save: no module of this model is called \"{}\"", name);
   }
+}
+
+bool saves_tied_embedding(const Model& model) {
+  struct Finder final : ParamVisitor {
+    void param(Param& param) override {
+      found = found || (param.is_embedding && !param.is_position && !param.frozen);
+    }
+    bool found = false;
+  } finder;
+  model.visit(finder);
+  return model.config.tie_embeddings && finder.found;
 }
 
 void train_biases(const std::vector<Param*>& params, const LoraOptions& options,

@@ -9,11 +9,15 @@
 
 namespace atl::nn {
 
-/// Trains the modules that options.modules_to_save names, under PEFT's names. `params`: all of the
-/// model's own. Throws Error(kUser) naming the module for one that is not there or that this rank
-/// has a part of, and for an embedding that a head shares.
+/// Trains the modules that options.modules_to_save names, under PEFT's names. An embedding that the
+/// head shares stays the head's, as with PEFT's ensure_weight_tying, and has both names. `params`:
+/// all of the model's own. Throws Error(kUser) naming the module for one that is not there or that
+/// this rank has a part of.
 void train_saved_modules(const Model& model, const std::vector<Param*>& params,
                          const LoraOptions& options, const LoraRules& rules);
+
+/// Whether a model that add_lora was called on trains an embedding whole that its head shares.
+bool saves_tied_embedding(const Model& model);
 
 /// Trains the biases that options.bias means, under PEFT's names. Throws Error(kUser) naming the
 /// module where one parameter holds biases of which some are trained and some are not, and where

@@ -362,8 +362,8 @@ std::unique_ptr<Model> build_decoder(const ModelConfig& config, const BuildOptio
   if (config.qk_norm && form.qk_norm_of_rows && options.tensor_size > 1) {
     throw user_error(
         "parallel.tp = {}: models of the family {} norm the queries of all heads together, and "
-        "atoll does that on one rank; leave parallel.tp out, and take parallel.pp, parallel.cp or "
-        "dp.zero",
+        "atoll does that on one rank; leave parallel.tp out, and take dp.zero or parallel.cp "
+        "(without adapters parallel.pp, too)",
         options.tensor_size, config.family);
   }
   check_mup_queries(config, options, form);

@@ -1,8 +1,11 @@
 #include "atoll/train/checkpoint/carried_files.h"
 
+#include <nlohmann/json.hpp>
+
 #include "atoll/base/error.h"
 #include "atoll/base/files/file.h"
 #include "atoll/base/files/paths.h"
+#include "atoll/base/json.h"
 #include "atoll/base/log.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
@@ -48,6 +51,24 @@ void stop_at_end_of_turn(const fs::path& given, const model_dir::ModelPath& base
   }
 }
 
+// The files of a base model whose tokenizer has got more special tokens keep what else they say.
+void carry_more_tokens(const TrainConfig& config, const Tokenizer& tokenizer,
+                       const model_dir::ModelPath& base, CarriedFiles& carried) {
+  if (config.data.special_tokens.empty() || !config.data.tokenizer.empty()) return;
+  const Tokenizer own = model_dir::load_tokenizer(base);
+  const Tokenizer more = own.with_special_tokens(config.data.special_tokens);
+  if (more.file_content() != tokenizer.file_content()) return;
+  carried[more.file_name()] = more.file_content();
+  if (own.file_name() == more.file_name()) return;
+  // A tokenizer.json takes the place of the tokenizer.model, and its class takes it as it is.
+  carried.erase(own.file_name());
+  auto json = nlohmann::ordered_json::object();
+  std::string& text = carried["tokenizer_config.json"];
+  if (!text.empty()) json = parse_ordered_json(text, "tokenizer_config.json");
+  json["tokenizer_class"] = "PreTrainedTokenizerFast";
+  text = json.dump(2) + "\n";
+}
+
 }  // namespace
 
 CarriedFiles carried_files(const TrainConfig& config, const Tokenizer& tokenizer,
@@ -58,6 +79,7 @@ CarriedFiles carried_files(const TrainConfig& config, const Tokenizer& tokenizer
     carried = new_carried(tokenizer, model);
   } else {
     carried = read_carried(base);
+    carry_more_tokens(config, tokenizer, base, carried);
     if (!carry_tokenizer(tokenizer, model, carried) && warns) {
       log::warning(
           "the tokens were made with another tokenizer than the one in {}; checkpoints have the "

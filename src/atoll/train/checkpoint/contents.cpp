@@ -13,6 +13,7 @@
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/quantised/quantised.h"
 #include "atoll/model_dir/adapter.h"
+#include "atoll/nn/adapters/lora_whole.h"
 #include "atoll/parallel/layout/gather_stages.h"
 #include "atoll/parallel/state/assemble.h"
 #include "atoll/parallel/store/whole_state.h"
@@ -139,7 +140,9 @@ CheckpointSave::Options save_options(const fs::path& root, TrainState& state,
   options.texts.emplace_back("config.json", config_of(state));
   options.texts.insert(options.texts.end(), carried.begin(), carried.end());
   if (const auto& lora = state.options().lora) {
-    const model_dir::AdapterConfig config = {*lora, fs::absolute(base).string()};
+    const model_dir::AdapterConfig config = {.lora = *lora,
+                                             .base = fs::absolute(base).string(),
+                                             .keeps_tied = nn::saves_tied_embedding(state.model())};
     options.texts.emplace_back(model_dir::kAdapterConfigFile,
                                model_dir::adapter_config_json(config, state.model().config));
     options.adapter_file = model_dir::kAdapterWeightsFile;

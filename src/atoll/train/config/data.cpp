@@ -88,11 +88,11 @@ void add_data(SettingRegistry& settings, TrainConfig& c) {
       .settled_by("data.new_tokenizer", {"byte", "char"}, "the text decides its vocabulary");
   settings
       .add("data.special_tokens", &d.special_tokens,
-           "Texts that are special tokens of a new tokenizer, beside <|endoftext|>: those that a "
-           "chat template marks turns with, such as <|im_start|> and <|im_end|>.")
-      .settled_by("data.shards", kShardsHave)
-      .settled_by("data.tokenizer", "a tokenizer has its own vocabulary")
-      .settled_by("model.from", "a model has its own vocabulary");
+           "Texts that are special tokens, such as those that a chat template marks turns with, "
+           "<|im_start|> and <|im_end|>. A new tokenizer has them beside <|endoftext|>; that of "
+           "data.tokenizer or model.from gets those that it lacks, and the model of model.from a "
+           "row for each in its embedding and head, which begins as the mean of the other rows.")
+      .settled_by("data.shards", kShardsHave);
   settings.add(
       "data.chat_template", &d.chat_template,
       "Jinja file that turns messages into text, or the name of one of model.from's templates; "

@@ -57,7 +57,8 @@ std::string describe_request(const CorpusOptions& options) {
       request += fmt::format("special token {}\n", token);
     }
   } else {
-    const Tokenizer tokenizer = Tokenizer::load(options.tokenizer);
+    const Tokenizer tokenizer =
+        Tokenizer::load(options.tokenizer).with_special_tokens(options.special_tokens);
     request += fmt::format("tokenizer {}\n", hash_of_text(tokenizer.file_content()));
     request += fmt::format("{}{} [{}] [{}]\n", kFrame, tokenizer.end_of_text().value_or(-1),
                            fmt::join(tokenizer.tokens_before(), " "),
@@ -231,7 +232,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 Tokenizer tokenizer_of(const CorpusOptions& options) {
-  if (!options.tokenizer.empty()) return Tokenizer::load(options.tokenizer);
+  if (!options.tokenizer.empty()) {
+    return Tokenizer::load(options.tokenizer).with_special_tokens(options.special_tokens);
+  }
   const auto start = std::chrono::steady_clock::now();
   Tokenizer tokenizer =
       make_tokenizer(options.text, options.new_tokenizer, options.vocab_size, options.chat_template,

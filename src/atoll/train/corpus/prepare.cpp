@@ -75,7 +75,8 @@ PreparedCorpus prepare_corpus(const CorpusOptions& options) {
   std::vector<data::Corpus> corpora = options.shards.empty()
                                           ? open_or_make(options, open_corpora)
                                           : open_corpora(options.shards, options);
-  const bool has_own = options.shards.empty() && !options.tokenizer.empty();
+  const bool has_own =
+      options.shards.empty() && !options.tokenizer.empty() && options.special_tokens.empty();
   // A corpus says what goes round a text.
   Tokenizer tokenizer = has_own && !corpora.front().manifest().frame
                             ? tokenizer_of_older_programs(options.tokenizer)

@@ -6,7 +6,8 @@
 namespace atl::train {
 
 island::RunIdentity run_identity(const TrainConfig& config, const Settings& settings,
-                                 const nn::ModelConfig& model, const PreparedCorpus& corpus) {
+                                 const nn::ModelConfig& model, const PreparedCorpus& corpus,
+                                 const std::string& base_hash) {
   std::vector<std::pair<std::string, std::string>> common;
   for (const Setting& setting : settings.all()) {
     if (setting.scope == Scope::kRun) common.emplace_back(setting.key, setting.toml());
@@ -17,7 +18,7 @@ island::RunIdentity run_identity(const TrainConfig& config, const Settings& sett
   const bool is_private = config.outer.data == "private";
   return {.run = fmt::format("seed {}", config.run.seed),
           .version = island::kProtocolVersion,
-          .model = hash(nn::config_json(model)),
+          .model = hash(nn::config_json(model) + base_hash),
           .tokenizer = hash(corpus.tokenizer.file_content()),
           .data = is_private ? "private" : corpus.hash(),
           .settings = island::settings_text(common)};

@@ -12,11 +12,11 @@ IslandSync::~IslandSync() {
 }
 
 void IslandSync::make_rounds() {
-  rounds_.emplace(
-      run_.config,
-      run_identity(run_.config, run_.settings, run_.state().model().config, *run_.corpus),
-      run_.state(), run_.ranks(),
-      run_.regrouping.is_possible() ? OuterHolders::kLead : OuterHolders::kAllRanks);
+  rounds_.emplace(run_.config,
+                  run_identity(run_.config, run_.settings, run_.state().model().config,
+                               *run_.corpus, run_.position.base_hash),
+                  run_.state(), run_.ranks(),
+                  run_.regrouping.is_possible() ? OuterHolders::kLead : OuterHolders::kAllRanks);
   run_.beside_state = [this] { return rounds_->saved(); };
 }
 

@@ -17,7 +17,8 @@ namespace {
 
 std::string identity_of(const TrainRun& run) {
   const island::RunIdentity identity =
-      run_identity(run.config, run.settings, run.state().model().config, *run.corpus);
+      run_identity(run.config, run.settings, run.state().model().config, *run.corpus,
+                   /*base_hash=*/"");  // servers train no adapters
   const std::string text =
       identity.run + identity.model + identity.tokenizer + identity.data + identity.settings;
   return to_hex(hash_bytes(text.data(), text.size()));

@@ -20,7 +20,11 @@ namespace {
 // The fewest tokens that the run's tokenizer can have.
 std::int64_t least_vocabulary(const TrainConfig& config) {
   constexpr std::int64_t kBytes = 256;
-  if (!config.data.tokenizer.empty()) return Tokenizer::load(config.data.tokenizer).vocab_size();
+  if (!config.data.tokenizer.empty()) {
+    return Tokenizer::load(config.data.tokenizer)
+        .with_special_tokens(config.data.special_tokens)
+        .vocab_size();
+  }
   if (!config.model.is_inline()) return 1;  // the model has its own
   return config.data.new_tokenizer == "char" ? 1 : kBytes;
 }

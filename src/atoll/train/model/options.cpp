@@ -16,6 +16,7 @@
 #include "atoll/train/config/experts.h"
 #include "atoll/train/config/lora.h"
 #include "atoll/train/config/optimizer.h"
+#include "atoll/train/model/new_tokens.h"
 #include "atoll/train/ranks/sharing.h"
 
 namespace atl::train {
@@ -148,6 +149,7 @@ std::function<void(nn::Model&)> stored_choice(const TrainConfig& config,
       how == "stored" ? model_dir::StoredWeights::kAll : model_dir::StoredWeights::kQuantised;
   return [directory, which](nn::Model& model) {
     model_dir::keep_stored(directory, which, /*freezes=*/false, model);
+    refuse_packed_new_tokens(directory, model);
   };
 }
 
@@ -171,7 +173,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
           "it before with `atoll export --merge`",
           config.parallel.tp, directory.string());
     }
-    options.model = model_dir::read_model_config(directory);
+    options.model = with_new_tokens(config, vocab_size, directory);
     options.keep_stored = stored_choice(config, directory);
   } else if (!config.model.config.empty()) {
     options.model = nn::parse_config(read_file(config.model.config), config.model.config);
@@ -181,7 +183,8 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   if (options.model.vocab_size < vocab_size) {
     throw user_error(
         "the tokenizer has {} tokens and the model's config.json says vocab_size {}; use the "
-        "tokenizer that belongs to the model, or a smaller data.vocab_size",
+        "tokenizer that belongs to the model, or a smaller data.vocab_size (data.special_tokens "
+        "adds tokens, and rows for them)",
         vocab_size, options.model.vocab_size);
   }
   if (options.model.max_positions < config.train.context) {
@@ -208,6 +211,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   options.optimizer = optimizer_options(config.optim);
   if (config.lora.rank > 0) {
     options.lora = lora_options(config.lora);
+    check_trained_new_tokens(config, options.model, *options.lora);
   }
   options.fp8 = fp8_scaling(config.train.fp8);
   options.micro_batch = config.train.micro_batch;
