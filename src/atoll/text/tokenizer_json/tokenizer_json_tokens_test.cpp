@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "atoll/base/error.h"
@@ -15,7 +16,6 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 // 1 special token, 256 bytes, and merges to "the" and "Ġthe".
 Tokenizer trained() {
