@@ -120,7 +120,7 @@ int run_join(const launch::LaunchOptions& options, const Invocation& invocation)
 
 // Each task of an srun, or process of an engine, is called alike: the first is the launch, and the
 // others join it.
-void follow_scheduler(launch::LaunchOptions& options, double timeout_s) {
+void follow_scheduler(launch::LaunchOptions& options, const Invocation& invocation) {
   if (!options.join.empty()) return;
   const std::optional<launch::LaunchTask> task = launch::launch_task(
       launch::rank_environment(),
@@ -143,7 +143,9 @@ void follow_scheduler(launch::LaunchOptions& options, double timeout_s) {
         task->engine);
   }
   if (options.rendezvous.starts_with(kTcp)) {
-    launch::wait_for_host(launch::split_address(options.rendezvous).first, timeout_s);
+    const train::Recipe recipe(options.recipe, invocation.overrides);
+    launch::wait_for_host(launch::split_address(options.rendezvous).first,
+                          recipe.config().comm.timeout_s);
   }
   if (task->is_first) {
     const int tasks = std::max(1, task->num_tasks);
@@ -164,8 +166,7 @@ struct ShownFlags {
 };
 
 int run(launch::LaunchOptions options, const ShownFlags& shown, const Invocation& invocation) {
-  follow_scheduler(options,
-                   train::Recipe(options.recipe, invocation.overrides).config().comm.timeout_s);
+  follow_scheduler(options, invocation);
   if (!options.join.empty()) {
     if (!shown.metrics.listen.empty()) {
       throw user_error("--metrics-listen belongs to the launch that --join={} joins", options.join);

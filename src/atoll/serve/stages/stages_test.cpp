@@ -178,22 +178,27 @@ std::string refusal_of(const PipelineOptions& options) {
   return "";
 }
 
+// What stages say to a server with other options. They are new each time, because a stage notices
+// only after a while that the server before has left.
+template <typename Change>
+std::string refusal_of_change(const nn::ModelConfig& config, const Change& change) {
+  Machines machines(config, 2);
+  change(machines.options);
+  return refusal_of(machines.options);
+}
+
 TEST(Stages, WhatDoesNotFitIsRefusedByOneLine) {
   const nn::ModelConfig config = config_of("llama");
-  Machines machines(config, 2);
-  PipelineOptions other = machines.options;
-  other.model = "another";
-  EXPECT_THAT(refusal_of(other), HasSubstr("another model (identity tiny)"));
-  other = machines.options;
-  other.room.max_positions = 1000;
-  EXPECT_THAT(refusal_of(other), HasSubstr("layers or positions that the model has not"));
-  other = machines.options;
-  other.weights = "f3";
-  EXPECT_THAT(refusal_of(other), HasSubstr("f3"));
-  other = machines.options;
-  other.room.max_rows = 1 << 20;
-  EXPECT_THAT(refusal_of(other), HasSubstr("--step-tokens"));
+  const auto refused = [&](const auto& change) { return refusal_of_change(config, change); };
+  EXPECT_THAT(refused([](PipelineOptions& options) { options.model = "another"; }),
+              HasSubstr("another model (identity tiny)"));
+  EXPECT_THAT(refused([](PipelineOptions& options) { options.room.max_positions = 1000; }),
+              HasSubstr("layers or positions that the model has not"));
+  EXPECT_THAT(refused([](PipelineOptions& options) { options.weights = "f3"; }), HasSubstr("f3"));
+  EXPECT_THAT(refused([](PipelineOptions& options) { options.room.max_rows = 1 << 20; }),
+              HasSubstr("--step-tokens"));
 
+  Machines machines(config, 2);
   const auto generator = machines.generator();
   EXPECT_THAT(refusal_of(machines.options), HasSubstr("in use by another server"));
   EXPECT_EQ(Clients(*generator, 5).answers(), expected_answers(config, 5));
