@@ -10,7 +10,6 @@
 namespace atl {
 namespace {
 
-using e2e::atoll;
 using e2e::error_line;
 using e2e::Finished;
 using e2e::Program;

@@ -29,7 +29,7 @@ std::string flags_of(const EngineTask& task) {
 std::optional<EngineTask> find_task(const RankFlags& flags, const std::function<RunKind()>& kind) {
   if (flags.rank || !flags.hostfile.empty()) return std::nullopt;
   const Environment environment = engine_environment();
-  const std::optional<EngineTask> task = engine_task(environment, flags.ranks.has_value());
+  std::optional<EngineTask> task = engine_task(environment, flags.ranks.has_value());
   if (!task) return std::nullopt;
   const RunKind run = kind();
   const bool is_alone = run == RunKind::kIsland && task->count == 0 && !flags.ranks;

@@ -178,7 +178,7 @@ void each_variable(const Visit& visit) {
 
 // With its domain, where it knows one: a name alone means nothing to another pod.
 std::string whole_name() {
-  const std::string name = this_host();
+  std::string name = this_host();
   addrinfo hints{};
   hints.ai_flags = AI_CANONNAME;
   addrinfo* found = nullptr;

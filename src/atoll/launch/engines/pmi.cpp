@@ -45,7 +45,7 @@ class PmiClient {
   // Sends a command and returns the answer, which begins with "cmd=`answer`" and has no bad rc.
   std::string ask(const std::string& command, const std::string& answer) {
     send(command + "\n");
-    const std::string line = read_line();
+    std::string line = read_line();
     const bool is_well = word_of(line, "rc").value_or("0") == "0";
     if (word_of(line, "cmd") != answer || !is_well) {
       throw make_error(ErrorKind::kPeer,

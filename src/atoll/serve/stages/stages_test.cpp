@@ -236,7 +236,7 @@ class Raw {
   std::string next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !heard_.empty(); });
-    const std::string first = heard_.front();
+    std::string first = heard_.front();
     heard_.pop_front();
     return first;
   }
