@@ -1,6 +1,7 @@
 // Runs that a real Slurm starts: a control daemon and four nodes in networks of their own. They are
 // left out where Slurm is not installed, or without root.
 
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 
@@ -41,7 +42,9 @@ class Slurm : public e2e::Elastic {
     ASSERT_EQ(start.exit_code, 0) << start.text;
   }
   void TearDown() override {
-    if (HasFailure()) called(fmt::format("tail -n 30 {}/*.log >&2", dir()));
+    if (HasFailure()) {
+      std::fputs(called(fmt::format("tail -n 30 {}/*.log", dir())).text.c_str(), stderr);
+    }
     called(fmt::format("{} stop {}", script(), dir()));
   }
 
@@ -145,8 +148,11 @@ TEST_F(Slurm, AJobThatIsPreemptedIsRequeuedAndHasTheSameBits) {
   ASSERT_TRUE(took("low", 3)) << job(number) << output();
   const Said urgent = on_login("srun -p high -N4 -n4 --exclusive hostname");
   EXPECT_EQ(urgent.exit_code, 0) << urgent.text;
-  ASSERT_TRUE(soon([&] { return job(number).find("Restarts=1") != std::string::npos; }))
-      << job(number);
+  // It waits again when the processes of its first part have ended on each node.
+  ASSERT_TRUE(soon([&] {
+    const std::string state = job(number);
+    return state.find("Restarts=1") != state.npos && state.find("JobState=PENDING") != state.npos;
+  })) << job(number);
   EXPECT_THAT(output(), HasSubstr("the same command goes on from there"));
   // It goes on by itself, after two minutes or when it is told to.
   on_login("scontrol update StartTime=now JobId=" + number);
