@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "ranks_fixture.h"
 
@@ -36,6 +38,27 @@ class OwnNetwork {
   void leave() const { ::setns(before_, CLONE_NEWNET); }
 
   int before_;
+};
+
+// Takes what a TrainJob reports, until it is destroyed: kubeflow_server.py.
+class TrainJobServer {
+ public:
+  TrainJobServer(const std::string& identity, const std::string& reports) : child_(::fork()) {
+    if (child_ != 0) return;
+    ::execlp("python3", "python3",
+             (test_source_dir() / "tests/e2e/kubeflow_server.py").string().c_str(),
+             identity.c_str(), reports.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ~TrainJobServer() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  TrainJobServer(const TrainJobServer&) = delete;
+  TrainJobServer& operator=(const TrainJobServer&) = delete;
+
+ private:
+  pid_t child_;
 };
 
 class Engines : public e2e::Elastic {
@@ -123,6 +146,34 @@ TEST_F(Engines, ThatStartMachinesMakeOneRun) {
   expect_bits_of_one("job");
 }
 
+// The words of the pods' containers, as a Job would start them.
+TEST_F(Engines, AManifestThatLaunchPrintsMakesOneRun) {
+  const std::vector<std::string> asked =
+      launch("printed", e2e::exact({"--max-ranks=4", "--slots=2", "--image=atoll:1"}, 3));
+  for (const char* kind : {"kubernetes", "jobset"}) {
+    std::vector<std::string> words = asked;
+    words.push_back(fmt::format("--print={}", kind));
+    const Finished printed = acted_out(words, {{}})[0];
+    ASSERT_EQ(printed.exit_code, 0) << printed.err;
+    const std::size_t begin = printed.out.find("args: [") + 6;
+    const nlohmann::json args =
+        nlohmann::json::parse(printed.out.substr(begin, printed.out.find('\n', begin) - begin));
+    std::vector<std::string> called = args.get<std::vector<std::string>>();
+    const auto recipe = std::find_if(asked.begin(), asked.end(), [](const std::string& word) {
+      return word.ends_with(".toml");
+    });
+    ASSERT_NE(recipe, asked.end());
+    std::replace(called.begin(), called.end(), std::string("/recipe/run.toml"), *recipe);
+    // Names of pods are for the cluster's DNS, which is not here.
+    called.push_back(fmt::format("--rendezvous=tcp://{}:29500", address_));
+    const std::vector<Finished> ends =
+        acted_out(called, {{{"JOB_COMPLETION_INDEX", "0"}}, {{"JOB_COMPLETION_INDEX", "1"}}});
+    for (const Finished& end : ends) EXPECT_EQ(end.exit_code, 0) << end.err;
+    expect_bits_of_one("printed");
+    std::filesystem::remove_all(path("printed"));
+  }
+}
+
 // Two ranks on each of two machines, over IPv6 where there is one.
 TEST_F(Engines, ThatStartMachinesWithSeveralRanksMakeOneRun) {
   std::vector<Environment> trainer;
@@ -184,6 +235,49 @@ TEST_F(Engines, ARankWhoseNumberOfRanksIsNotKnownIsRefused) {
                                                    "others (JOB_COMPLETION_INDEX=1)"),
                                          HasSubstr("give --ranks=N")));
   EXPECT_FALSE(std::filesystem::exists(path("alone")));
+}
+
+// A TrainJob of Kubeflow says where it takes reports, which authority has signed that, and a token.
+TEST_F(Engines, KubeflowHearsHowFarARunIs) {
+  if (std::system("command -v python3 >/dev/null") != 0) GTEST_SKIP() << "needs python3";
+  const std::string authority = path("authority");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"certs", "init", authority},
+        {"certs", "issue", authority, "server", "--host", "127.0.0.1"}}) {
+    const Finished made = acted_out(words, {{}})[0];
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  const std::string reports = path("reports");
+  const TrainJobServer server(authority + "/identities/server", reports);
+  ASSERT_TRUE(soon([&] { return std::filesystem::exists(reports + ".port"); }));
+  write_file(path("token"), "abc.def\n");
+  const Environment job = {
+      {"KUBEFLOW_TRAINER_SERVER_URL",
+       fmt::format("https://127.0.0.1:{}/trainjobs/t/status", read_file(reports + ".port"))},
+      {"KUBEFLOW_TRAINER_SERVER_CA_CERT", authority + "/ca.pem"},
+      {"KUBEFLOW_TRAINER_SERVER_TOKEN", path("token")}};
+  trained_as("job", {job});
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(read_file(reports));
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["path"], "/trainjobs/t/status");
+  EXPECT_EQ(lines[0]["token"], "Bearer abc.def");
+  EXPECT_LT(lines[0]["body"]["trainerStatus"]["progressPercentage"], 100);
+  const nlohmann::json last = lines.back()["body"]["trainerStatus"];
+  EXPECT_EQ(last["progressPercentage"], 100);
+  EXPECT_EQ(last["estimatedRemainingSeconds"], 0);
+  EXPECT_EQ(last["metrics"][0], nlohmann::json({{"name", "step"}, {"value", "3"}}));
+  EXPECT_EQ(last["metrics"][1]["name"], "loss");
+
+  // Whom it does not trust it tells nothing, and trains on.
+  Environment stranger = job;
+  stranger.erase("KUBEFLOW_TRAINER_SERVER_CA_CERT");
+  const std::vector<Finished> ends = trained_as("stranger", {stranger});
+  EXPECT_THAT(ends[0].err, HasSubstr("progress was not reported to Kubeflow at 127.0.0.1"));
+  std::istringstream again(read_file(reports));
+  EXPECT_EQ(static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(again), {}, '\n')),
+            lines.size());
 }
 
 // What a recipe starts by itself does not inherit the ranks.

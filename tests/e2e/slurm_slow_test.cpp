@@ -134,6 +134,22 @@ TEST_F(Slurm, TrainsOnTwoAndFourNodesToTheBitsOfOneRank) {
   }
 }
 
+// The script is submitted as it is printed.
+TEST_F(Slurm, TakesTheScriptThatLaunchPrints) {
+  std::string line = test_program().string();
+  for (const std::string& word :
+       launch("printed", exact({"--print=slurm", "--max-ranks=2", "--slots=1"}, 3))) {
+    line += " " + word;
+  }
+  const Said printed = called(fmt::format("{} >'{}'", line, path("printed.sh")));
+  ASSERT_EQ(printed.exit_code, 0) << printed.text;
+  const Said said = on_login(fmt::format("env PATH={}:\"$PATH\" sbatch --wait --output={} {}",
+                                         test_program().parent_path().string(), path("job.out"),
+                                         path("printed.sh")));
+  EXPECT_EQ(said.exit_code, 0) << said.text << output() << read_file(path("printed.sh"));
+  expect_whole("printed", 3);
+}
+
 TEST_F(Slurm, TrainsByMpiWherePmixGivesTheRanks) {
   const Said said = on_login(
       "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "

@@ -26,6 +26,7 @@ namespace atl::launch {
 struct LaunchOptions {
   std::string recipe;
   ElasticLimits limits = {.min_ranks = 1, .max_ranks = 0, .max_restarts = 3};
+  bool is_min_given = false;  ///< limits.min_ranks was
   bool is_max_given = false;  ///< limits.max_ranks was
   int slots = 0;              ///< ranks that this machine takes; 0: as many as there may be
   std::string backend = default_backend(Bootstrap::kRendezvous).name;

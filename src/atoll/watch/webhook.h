@@ -30,7 +30,7 @@ class Webhook {
  private:
   void send_all();
   void send(const std::string& json);
-  static int wants_to_abort(void* webhook, long long, long long, long long, long long);
+  bool is_late();
 
   std::string url_;
   std::mutex mutex_;

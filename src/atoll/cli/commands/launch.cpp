@@ -4,6 +4,7 @@
 
 #include "atoll/base/log.h"
 #include "atoll/cli/commands.h"
+#include "atoll/cli/commands/launch_print.h"
 #include "atoll/cli/pages/metrics_page.h"
 #include "atoll/cli/pages/run_watch.h"
 #include "atoll/cli/pages/watch_beside.h"
@@ -163,9 +164,15 @@ void follow_scheduler(launch::LaunchOptions& options, const Invocation& invocati
 struct ShownFlags {
   WatchFlags watch;
   MetricsFlags metrics;
+  PrintFlags print;
 };
 
 int run(launch::LaunchOptions options, const ShownFlags& shown, const Invocation& invocation) {
+  if (!shown.print.kind.empty()) {
+    if (!options.is_min_given) options.limits.min_ranks = 0;
+    return print_manifest(shown.print, options, invocation);
+  }
+  if (!shown.print.image.empty()) throw user_error("--image is for --print; leave it out");
   follow_scheduler(options, invocation);
   if (!options.join.empty()) {
     if (!shown.metrics.listen.empty()) {
@@ -232,7 +239,9 @@ Action add(ArgumentParser& parser) {
   const auto shown = std::make_shared<ShownFlags>();  // lives as long as the parser and the action
   add_watch_flags(parser, shown->watch);
   add_metrics_flags(parser, shown->metrics);
-  return [options, shown, max_ranks = own[1]](const Invocation& invocation) {
+  add_print_flags(parser, shown->print);
+  return [options, shown, min_ranks = own[0], max_ranks = own[1]](const Invocation& invocation) {
+    options->is_min_given = min_ranks.count() > 0;
     options->is_max_given = max_ranks.count() > 0;
     return run(*options, *shown, invocation);
   };
@@ -246,7 +255,8 @@ Command launch_command() {
           .example =
               "  atoll launch --min-ranks=2 --max-ranks=4 --max-restarts=10 run.toml\n"
               "  atoll launch --slots=2 --max-ranks=4 --rendezvous=tcp://alpha:29500 run.toml\n"
-              "  atoll launch --join=alpha:29500 --slots=2 run.toml    # on another machine",
+              "  atoll launch --join=alpha:29500 --slots=2 run.toml    # on another machine\n"
+              "  atoll launch run.toml --max-ranks=8 --slots=2 --print=slurm >run.sh",
           .stray = "one recipe is all that it takes; texts are given as --data.text=a.txt,b.txt",
           .takes_overrides = true,
           .add = add,

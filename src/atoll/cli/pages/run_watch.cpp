@@ -54,6 +54,11 @@ void RunWatch::begin(train::Trainer& trainer, bool takes_over) {
     log::warning("metrics are not served any more: {}", error.what());
   }
   watch_for_alerts(trainer);
+  if (auto server = watch::kubeflow_server()) {
+    kubeflow_ = std::make_unique<watch::KubeflowStatus>(std::move(*server), trainer.first_step(),
+                                                        recipe_.config().train.steps);
+    observers_.add(*kubeflow_);
+  }
   if (!observers_.is_empty()) trainer.observe(observers_);
 }
 

@@ -12,6 +12,7 @@
 #include "atoll/train/config/recipe.h"
 #include "atoll/train/trainer.h"
 #include "atoll/watch/alert_watch.h"
+#include "atoll/watch/kubeflow_status.h"
 #include "atoll/watch/prometheus.h"
 #include "atoll/watch/prometheus_server.h"
 
@@ -47,6 +48,7 @@ class RunWatch {
   std::unique_ptr<watch::RunMetrics> metrics_;       // null: not served
   std::unique_ptr<watch::PrometheusServer> server_;  // of metrics_
   std::unique_ptr<watch::AlertWatch> alerts_;        // null: all are off; tells metrics_
+  std::unique_ptr<watch::KubeflowStatus> kubeflow_;  // null: no TrainJob wants reports
 };
 
 /// The address that metrics.* give.
