@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs the package in a bare Debian 12 of its own, made by mmdebstrap, and uses what it brought:
-# the program, its manual and its completions. Needs root and Debian's archive.
-#   usage: package_trial.sh DEB
+# Installs the wheel, and then the package, in a bare Debian 12 of its own, made by mmdebstrap, and uses
+# what they brought: the program, its manual and its completions, and the units of systemd. Needs root and
+# Debian's archive.
+#   usage: package_trial.sh DEB WHEEL
 set -euo pipefail
 deb=$(realpath "$1")
+wheel=$(realpath "$2")
 [[ $EUID == 0 ]] || { echo "chroot needs root: sudo $0 $1" >&2; exit 1; }
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -19,6 +21,25 @@ inside() {
     "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/opt DEBIAN_FRONTEND=noninteractive "$@"
 }
 inside apt-get -qq update
+
+# The wheel brings the libraries that it needs: this Debian has none of them yet.
+inside apt-get -qq install -y --no-install-recommends python3-venv >"$root/opt/install.log" 2>&1 || {
+  tail -n 30 "$root/opt/install.log"
+  exit 1
+}
+cp "$wheel" "$root/opt"
+for i in $(seq 400); do echo "The sea is $i fathoms deep, and the island is far."; done >"$root/opt/text.txt"
+inside bash -ec '
+  cd /opt
+  python3 -m venv venv
+  venv/bin/pip install --quiet --no-index ./*.whl
+  ! ldd venv/bin/atoll | grep "not found"
+  venv/bin/atoll train venv/share/atoll/recipes/kjv-demo.toml --data.text=text.txt --run.dir=by-wheel -n 2 \
+    --train.steps=4 --optim.warmup_steps=1 --train.context=32 --eval.max_tokens=200 --data.vocab_size=300 \
+    --train.micro_batch=1 >train.log 2>&1 || { cat train.log; exit 1; }
+  venv/bin/atoll generate by-wheel --prompt "The sea" --max-tokens 8 >/dev/null'
+echo "the wheel works"
+
 start=$SECONDS
 inside apt-get -qq install -y --no-install-recommends /opt/atoll.deb >"$root/opt/install.log" 2>&1 || {
   tail -n 30 "$root/opt/install.log"
@@ -29,8 +50,7 @@ echo "installed in $((SECONDS - start)) s, with $(grep -c '^Setting up' "$root/o
 inside atoll --version
 inside bash -ec '
   cd /opt
-  # The model and the text are made here: nothing comes from outside.
-  for i in $(seq 400); do echo "The sea is $i fathoms deep, and the island is far."; done >text.txt
+  # The model is made here: nothing comes from outside.
   atoll train /usr/share/atoll/recipes/kjv-demo.toml --data.text=text.txt --run.dir=run \
     --train.steps=4 --optim.warmup_steps=1 --train.context=32 --eval.max_tokens=200 --data.vocab_size=300 >train.log 2>&1 || { cat train.log; exit 1; }
   atoll generate run --prompt "The sea" --max-tokens 8 >/dev/null
@@ -47,4 +67,15 @@ for file in share/man/man1/atoll.1.gz share/zsh/vendor-completions/_atoll share/
   # A root may be set to leave manuals and documents out, so the package itself is asked.
   grep -q "/usr/$file$" <<<"$listing" || { echo "the package has no $file"; exit 1; }
 done
+# Of a root of its own systemd-analyze sees the units, their user and their program.
+if command -v systemd-analyze >/dev/null; then
+  mkdir -p "$root/etc/atoll"
+  for unit in coordinator server serve; do
+    touch "$root/etc/atoll/$unit.conf"
+    systemd-analyze verify --root="$root" --man=no "atoll-$unit@$unit.service" 2>"$root/opt/units.log" || {
+      cat "$root/opt/units.log"
+      exit 1
+    }
+  done
+fi
 echo "the package works"

@@ -1,11 +1,9 @@
 // Runs that a real Slurm starts: a control daemon and four nodes in networks of their own. They are
 // left out where Slurm is not installed, or without root.
 
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
 
-#include "ranks_fixture.h"
+#include "cluster_fixture.h"
 
 namespace atl {
 namespace {
@@ -13,58 +11,15 @@ namespace {
 namespace fs = std::filesystem;
 using e2e::exact;
 using e2e::Finished;
-using e2e::TemporaryDirectory;
+using e2e::Said;
 using ::testing::HasSubstr;
 
-// Starts, stops and enters the cluster.
-std::string script() {
-  return (test_source_dir() / "tests" / "e2e" / "slurm_cluster.sh").string();
-}
-
-// What a command printed, both streams, and how it ended.
-struct Said {
-  int exit_code = -1;
-  std::string text;
-};
-
-class Slurm : public e2e::Elastic {
+class Slurm : public e2e::Cluster {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0 ||
-        std::system("command -v slurmctld slurmd munged ip >/dev/null 2>&1") != 0) {
-      GTEST_SKIP() << "needs root and the packages slurm-wlm, munge and iproute2";
-    }
-    if (std::system("unshare --net --mount --uts true >/dev/null 2>&1") != 0) {
-      GTEST_SKIP() << "this machine lets nobody make networks";
-    }
-    Elastic::SetUp();
-    const Said start = called(fmt::format("{} start {}", script(), dir()));
-    ASSERT_EQ(start.exit_code, 0) << start.text;
-  }
-  void TearDown() override {
-    if (HasFailure()) {
-      std::fputs(called(fmt::format("tail -n 30 {}/*.log", dir())).text.c_str(), stderr);
-    }
-    called(fmt::format("{} stop {}", script(), dir()));
+    start_nodes("slurm", "slurmctld slurmd munged ip", "slurm-wlm, munge and iproute2");
   }
 
-  std::string dir() const { return cluster_.path.string(); }
-  Said called(const std::string& command) const {
-    const std::string file = path("said");
-    const int status =
-        std::system(fmt::format("({}) >'{}' 2>&1 </dev/null", command, file).c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(file)};
-  }
-  // Where people log in.
-  Said on_login(const std::string& command) const {
-    return called(fmt::format("timeout 120 {} on {} login {}", script(), dir(), command));
-  }
-  // `atoll train` into the run called `name`.
-  std::string words(const std::string& name, std::vector<std::string> more, int steps) const {
-    std::string line = test_program().string();
-    for (const std::string& word : ranked(name, exact(std::move(more), steps))) line += " " + word;
-    return line;
-  }
   // A batch script that runs these lines; returns the number of its job.
   std::string submitted(const std::string& options, const std::string& lines) const {
     const std::string script = path("script.sh");
@@ -106,14 +61,6 @@ class Slurm : public e2e::Elastic {
     ASSERT_EQ(whole.exit_code, 0) << whole.err;
     EXPECT_EQ(so_far, weights(name, steps.back()));
   }
-
-  // The bits of a run are those of one rank.
-  void expect_whole(const std::string& name, int steps) {
-    if (!fs::exists(root_.path / "whole")) train_whole(steps);
-    EXPECT_EQ(weights(name, steps), weights("whole", steps)) << name;
-  }
-
-  TemporaryDirectory cluster_;
 };
 
 TEST_F(Slurm, TrainsOnTwoAndFourNodesToTheBitsOfOneRank) {

@@ -39,13 +39,18 @@ bool may_be_conditional(const SourceFile& file) {
 const std::string kMachinePaths[] = {std::string("/") + "work/", std::string("/") + "home/",
                                      std::string("/") + "root/"};
 
+// The user that MPI's operators give each container: no machine's own.
+constexpr std::string_view kContainerUser = "mpiuser";
+
 const std::string* find_machine_path(const std::string& line) {
   for (const std::string& prefix : kMachinePaths) {
     for (std::size_t at = line.find(prefix); at != line.npos; at = line.find(prefix, at + 1)) {
       const char before = at == 0 ? ' ' : line[at - 1];
       const bool inside_path = std::isalnum(static_cast<unsigned char>(before)) != 0 ||
                                std::string("_.-/}~").find(before) != std::string::npos;
-      if (!inside_path) return &prefix;
+      const bool is_known =
+          line.compare(at + prefix.size(), kContainerUser.size(), kContainerUser) == 0;
+      if (!inside_path && !is_known) return &prefix;
     }
   }
   return nullptr;

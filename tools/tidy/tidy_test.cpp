@@ -213,7 +213,8 @@ TEST_F(Tidy, TabsLongLinesAndMissingPragmaAreFound) {
 
 TEST_F(Tidy, PathsOfOneMachineAreFoundInAnyFile) {
   const std::string slash = "/";
-  write("docs/a.md", "see " + slash + "home/me/x\nframe" + slash + "work/y passes\n");
+  write("docs/a.md", "see " + slash + "home/me/x\n" + slash +
+                         "home/mpiuser is in containers\nframe" + slash + "work/y passes\n");
   write("build.sh", "cd \"" + slash + "work/main\"\n");
   EXPECT_FOUND("build.sh:1 machine-path", "docs/a.md:1 machine-path");
 }

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# A cluster of Slurm on this machine for the time of a test: a control daemon and four nodes, each in
-# a network of its own with a host name of its own, n1 to n4. Needs root, slurm-wlm, munge, iproute2.
-#   slurm_cluster.sh start DIR          returns when all four nodes are idle
-#   slurm_cluster.sh on DIR NODE COMMAND...   runs a command there; NODE: n1 to n4, or login
-#   slurm_cluster.sh pids DIR NODE      the processes there
-#   slurm_cluster.sh stop DIR
+# A cluster on this machine for the time of a test: four nodes, each in a network of its own with a host
+# name of its own, n1 to n4, and a fifth one, login. Needs root and iproute2. Of slurm a control daemon
+# runs on login and a daemon on each node (slurm-wlm, munge); of sshd one on each node, at port 2222, which
+# takes the key DIR/ssh/id_rsa (openssh-server).
+#   cluster.sh start DIR slurm|sshd     returns when all four nodes can be used
+#   cluster.sh on DIR NODE COMMAND...   runs a command there; NODE: n1 to n4, or login
+#   cluster.sh pids DIR NODE            the processes there
+#   cluster.sh stop DIR
 set -euo pipefail
 
 action=$1
@@ -82,7 +84,8 @@ PartitionName=high Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=10
 END
 }
 
-start_daemons() {
+start_slurm() {
+  write_settings
   dd if=/dev/urandom of="$dir/munge.key" bs=128 count=1 status=none
   chmod 600 "$dir/munge.key"
   munged --force --socket="$dir/munge.socket" --key-file="$dir/munge.key" \
@@ -97,17 +100,48 @@ start_daemons() {
   done
 }
 
-start() {
+# As the operators of Kubernetes do: a key for all, and sshd at a port that needs no root.
+start_sshd() {
+  mkdir -p "$dir/ssh" /run/sshd
+  chmod 700 "$dir/ssh"
+  ssh-keygen -q -t rsa -N '' -f "$dir/ssh/id_rsa"
+  cat >"$dir/sshd_config" <<END
+Port 2222
+HostKey $dir/ssh/id_rsa
+PidFile none
+AuthorizedKeysFile $dir/ssh/id_rsa.pub
+PermitRootLogin yes
+PasswordAuthentication no
+StrictModes no
+UsePAM no
+END
+  local node
+  for node in "${nodes[@]}"; do
+    (on_node "$node" /usr/sbin/sshd -De -f "$dir/sshd_config") >"$dir/sshd.$node.out" 2>&1 </dev/null &
+  done
+}
+
+are_up() { # <kind>
+  local node
+  if [[ $1 == slurm ]]; then
+    [[ $(on_login_quietly sinfo -h -p low -t idle -o %D) == 4 ]]
+    return
+  fi
+  for node in "${nodes[@]}"; do
+    on_login_quietly bash -c "</dev/tcp/$node/2222 && echo open" | grep -q open || return 1
+  done
+}
+
+start() { # <kind>
   mkdir -p "$dir"
   make_networks
-  write_settings
-  start_daemons
+  "start_$1"
   local tries
   for tries in {1..300}; do
-    if [[ $(on_login_quietly sinfo -h -p low -t idle -o %D) == 4 ]]; then return; fi
+    if are_up "$1"; then return; fi
     sleep 0.2
   done
-  echo "the nodes of Slurm are not up after $((tries / 5)) s:" >&2
+  echo "the nodes are not up after $((tries / 5)) s:" >&2
   tail -n 5 "$dir"/*.out >&2
   return 1
 }
@@ -124,7 +158,7 @@ stop() {
 }
 
 case $action in
-  start) start ;;
+  start) start "$3" ;;
   stop) stop ;;
   pids) ip netns pids "$prefix-$3" ;;
   on)
@@ -132,7 +166,7 @@ case $action in
     on_node "$@"
     ;;
   *)
-    sed -n '2,7s/^# *//p' "$0" >&2
+    sed -n '2,9s/^# *//p' "$0" >&2
     exit 2
     ;;
 esac
