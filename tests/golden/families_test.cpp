@@ -203,7 +203,9 @@ INSTANTIATE_TEST_SUITE_P(All, FamilyTest,
                                            "qwen3", "gpt2", "mixtral", "qwen3_moe", "smollm3",
                                            "phi3", "phi3_longrope", "granite", "gemma3", "glm4",
                                            "llama_yarn", "gemma2", "olmo2", "olmo3", "starcoder2",
-                                           "gpt_neox", "gpt_neox_sequential", "gpt_oss"),
+                                           "gpt_neox", "gpt_neox_sequential", "gpt_oss",
+                                           "deepseek_v2_lite", "deepseek_v2", "deepseek_v3",
+                                           "deepseek_v3_halves"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -117,7 +117,8 @@ TEST_P(LoraTest, TheAdapterGoesBackBitForBit) {
 INSTANTIATE_TEST_SUITE_P(All, LoraTest,
                          ::testing::Values(Case{"query_value", "llama3"},
                                            Case{"all_linear", "qwen2"}, Case{"conv1d", "gpt2"},
-                                           Case{"by_head", "gpt_neox"}),
+                                           Case{"by_head", "gpt_neox"},
+                                           Case{"latent", "deepseek_v3"}),
                          [](const auto& info) { return info.param.adapter; });
 
 }  // namespace

@@ -47,6 +47,11 @@ SHAPE = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=40, num_hidden_
              num_attention_heads=4, max_position_embeddings=64, bos_token_id=None,
              eos_token_id=None)
 
+# Heads of DeepSeek's attention: 6 elements that do not rotate, 4 that do.
+LATENT = dict(kv_lora_rank=24, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
+
+LATENT_TARGETS = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
+
 
 def configs():
     """One model for each family and for each way that its mathematics can go."""
@@ -156,6 +161,38 @@ def configs():
             rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=3.0, beta_fast=32.0,
                                  beta_slow=1.0, truncate=False,
                                  original_max_position_embeddings=16)),
+        # Queries of x itself, a plain MLP in front, all experts to choose from; YaRN's growth of
+        # angles cancels, that of scores does not. Values are narrower than keys.
+        "deepseek_v2_lite": t.DeepseekV2Config(
+            **SHAPE, **LATENT, q_lora_rank=None, pad_token_id=None, n_routed_experts=6,
+            n_shared_experts=2, num_experts_per_tok=3, moe_intermediate_size=12,
+            first_k_dense_replace=1, topk_method="greedy", routed_scaling_factor=1.0,
+            rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=4.0, mscale=0.707,
+                                 mscale_all_dim=0.707, original_max_position_embeddings=16)),
+        # Queries of a latent vector, two of four groups by their best, values wider than keys,
+        # biases, and YaRN's growth of angles and of scores.
+        "deepseek_v2": t.DeepseekV2Config(
+            **SHAPE, **{**LATENT, "v_head_dim": 16}, q_lora_rank=20, pad_token_id=None,
+            attention_bias=True, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3,
+            moe_intermediate_size=12, first_k_dense_replace=1, n_group=4, topk_group=2,
+            topk_method="group_limited_greedy", routed_scaling_factor=4.0, rms_norm_eps=1e-5,
+            rope_parameters=dict(rope_type="yarn", rope_theta=300.0, factor=4.0, mscale=1.0,
+                                 mscale_all_dim=0.5, original_max_position_embeddings=16)),
+        # Sigmoid scores, corrected to choose by, groups by their best two, weights over their sum.
+        "deepseek_v3": t.DeepseekV3Config(
+            **SHAPE, **LATENT, q_lora_rank=20, num_key_value_heads=4, pad_token_id=None,
+            n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3,
+            moe_intermediate_size=12, first_k_dense_replace=1, n_group=4, topk_group=2,
+            routed_scaling_factor=2.5, num_mtp_layers=0,
+            rope_parameters=dict(rope_type="default", rope_theta=300.0)),
+        # As Moonlight: one group, no latent vector of queries; halves that turn, experts everywhere.
+        "deepseek_v3_halves": t.DeepseekV3Config(
+            **{**SHAPE, "num_hidden_layers": 1}, **LATENT, q_lora_rank=None, num_key_value_heads=4,
+            pad_token_id=None, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=3,
+            moe_intermediate_size=12, first_k_dense_replace=0, n_group=1, topk_group=1,
+            norm_topk_prob=False, routed_scaling_factor=1.5, num_mtp_layers=0,
+            rope_interleave=False, tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="default", rope_theta=300.0)),
     }
 
 
@@ -179,6 +216,10 @@ def rewrite_in_old_form(path):
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
+# A buffer of DeepSeek V3's routers: files have it, and gradients do not reach it.
+CORRECTION = "e_score_correction_bias"
+
+
 def randomize(model, generator):
     """Far from the initial values, so that every weight, bias and scale matters."""
     with torch.no_grad():
@@ -196,6 +237,9 @@ def randomize(model, generator):
                 parameter.copy_(0.5 * noise)
             else:
                 parameter.copy_(0.25 * noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith(CORRECTION):
+                buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
 
 
 def loss_of(model, tokens, targets):
@@ -214,7 +258,10 @@ def objective_of(model, tokens, targets, loss):
 def gradients_of(model):
     """By the names of files, which split what transformers holds as one."""
     gradients = {name: value.grad.clone() for name, value in model.named_parameters()}
-    renamed = model.config.model_type == "gpt_neox"  # files call the head embed_out
+    gradients |= {name: torch.zeros_like(buffer) for name, buffer in model.named_buffers()
+                  if name.endswith(CORRECTION)}
+    # Files of GPT-NeoX call the head embed_out.
+    renamed = model.config.model_type in ("gpt_neox", "deepseek_v2", "deepseek_v3")
     if not renamed and not hasattr(model.config, "router_aux_loss_coef"):
         return gradients
     with tempfile.TemporaryDirectory() as directory:
@@ -362,6 +409,7 @@ def write(names):
     write_lora("all_linear", "qwen2", "all-linear", 22)
     write_lora("conv1d", "gpt2", ["c_attn", "c_fc", "c_proj"], 23, transposed=True)
     write_lora("by_head", "gpt_neox", ["query_key_value", "dense", "dense_4h_to_h"], 24)
+    write_lora("latent", "deepseek_v3", LATENT_TARGETS, 25)
 
 
 def check(directory):

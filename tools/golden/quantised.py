@@ -8,7 +8,8 @@
 bitsandbytes' numbers come from its own library for CPUs (called by ctypes, so that torch is not
 needed; the wrappers in bitsandbytes.functional pass the same tensors). Those of GPTQ and AWQ come
 from their published formulas in f16: w = s (q - z), with the packing of AutoGPTQ (version 1, zeros
-less one), GPTQModel (version 2) and AutoAWQ (gemm). MXFP4 needs transformers and torch besides.
+less one), GPTQModel (version 2) and AutoAWQ (gemm). MXFP4 needs transformers and torch besides,
+FP8 torch.
 """
 
 import ctypes
@@ -179,6 +180,26 @@ def awq(name, rows, columns, group):
                  "version": "gemm"}, tensors)
 
 
+def fp8(name, scale_dtype):
+    """DeepSeek V3's blocks, ragged at both ends; the formula of its program to widen checkpoints."""
+    import torch
+
+    generator = torch.Generator().manual_seed(12)
+    wide = torch.randn(129, 130, generator=generator)
+    wide[0, :6] = torch.tensor([0.0, -0.0, 448.0, -448.0, 2.0 ** -9, -(2.0 ** -7)])  # some subnormal
+    codes = wide.to(torch.float8_e4m3fn)
+    scales = torch.rand(2, 2, generator=generator) * 0.01 + 1e-4
+    scales = scales.to(getattr(torch, scale_dtype))
+    blocks = scales.float().repeat_interleave(128, 0)[:129].repeat_interleave(128, 1)[:, :130]
+    expected = (codes.to(torch.float32) * blocks).to(torch.bfloat16).to(torch.float32)
+    from safetensors.torch import save_file as save_torch
+
+    write(name, {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                  "weight_block_size": [128, 128]}, {})
+    save_torch({"x.weight": codes, "x.weight_scale_inv": scales, "expected": expected},
+               DATA / name / "model.safetensors")
+
+
 def mxfp4():
     """Two experts of gpt-oss, with what transformers (which needs torch) widens them to."""
     import torch
@@ -209,6 +230,8 @@ def main():
     gptq("gptq8", 8, 32, 16, 8, False, True, "gptq")
     awq("awq", 24, 32, 16)
     mxfp4()
+    fp8("fp8", "float32")
+    fp8("fp8_narrow_scales", "bfloat16")
 
 
 if __name__ == "__main__":

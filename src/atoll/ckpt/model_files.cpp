@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "atoll/base/check.h"
+#include "atoll/ckpt/hf/further_blocks.h"
 #include "atoll/ckpt/hf/stacked_experts.h"
 #include "atoll/ckpt/safetensors/convert.h"
 #include "atoll/nn/models/model_tensors.h"
@@ -269,8 +270,9 @@ std::string DirectoryParams::name_of(const nn::FileTensor& part) const {
 }
 
 void DirectoryParams::refuse_others(const std::string& embedding) const {
+  const FurtherBlocks further(directory_);
   for (const std::string& name : directory_.tensor_names()) {
-    if (used_.contains(name) || is_buffer(name)) continue;
+    if (used_.contains(name) || is_buffer(name) || further.has(name)) continue;
     if (nn::is_head_weight(name)) {
       const std::string found =
           used_.contains(embedding) ? embedding : without_first_part(embedding);

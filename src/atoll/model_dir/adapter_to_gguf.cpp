@@ -56,6 +56,12 @@ class AdapterSources {
       throw user_error("{}: {} has no place in llama.cpp's {}; export the adapter without --gguf",
                        where_.string(), factors.tensor, form_.architecture);
     }
+    if (nn::has_latent(form_) && found->gguf.ends_with(".attn_kv_b.weight")) {
+      throw user_error(
+          "{}: llama.cpp's {} has the matrix of {} in two, and no adapters of these; merge the "
+          "adapter (atoll export --merge), or leave kv_b_proj out of its targets",
+          where_.string(), form_.architecture, factors.tensor);
+    }
     check_place(factors.tensor, found->gguf);
     // llama.cpp takes an alpha of 0 for one that is not there.
     const double alpha = factors.scale * static_cast<double>(factors.rank);

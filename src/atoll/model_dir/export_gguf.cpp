@@ -10,9 +10,11 @@
 #include "atoll/ckpt/gguf/names.h"
 #include "atoll/ckpt/gguf/tokenizer.h"
 #include "atoll/ckpt/gguf/writer.h"
+#include "atoll/ckpt/hf/further_blocks.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/safetensors/convert.h"
 #include "atoll/model_dir/export.h"
+#include "atoll/model_dir/gguf_latent.h"
 #include "atoll/nn/models/family.h"
 
 namespace atl::model_dir {
@@ -54,6 +56,7 @@ ckpt::FloatRows to_gguf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::in
     case nn::GgufOrder::kPlusOne:
       return ckpt::add_to_rows(std::move(rows), 1);
     case nn::GgufOrder::kSame:
+    case nn::GgufOrder::kWholeName:
       break;
   }
   return rows;
@@ -70,7 +73,10 @@ class Sources {
   Sources(const ckpt::HfDirectory& directory, const ckpt::GgufModel& model, ckpt::GgufMix mix,
           const ckpt::Imatrix* imatrix)
       : directory_(directory), model_(model), mix_(mix), imatrix_(imatrix) {
-    for (const std::string& name : directory.tensor_names()) add(name);
+    const ckpt::FurtherBlocks further(directory);
+    for (const std::string& name : directory.tensor_names()) {
+      if (!further.has(name)) add(name);
+    }
     for (auto& [name, matrices] : experts_) add_stack(name, std::move(matrices));
     if (!model.rope_factors.empty()) add_rope_factors();
     settle_types();
@@ -96,7 +102,11 @@ class Sources {
     }
     ckpt::FloatRows rows = to_gguf_order(rows_of(file, name), found->order, model_.shape.head_dim);
     rows.name = found->gguf;
-    if (found->expert) {
+    if (model_.shape.latent.kv_rank > 0 && rows.name.ends_with(".attn_kv_b.weight")) {
+      for (ckpt::FloatRows& part : split_key_value(rows, model_.shape.latent)) {
+        sources_.push_back({std::move(part), ckpt::GgmlType::kF32});
+      }
+    } else if (found->expert) {
       experts_[found->gguf].emplace(*found->expert, std::move(rows));
     } else {
       sources_.push_back({std::move(rows), ckpt::GgmlType::kF32});

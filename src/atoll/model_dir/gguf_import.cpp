@@ -11,6 +11,7 @@
 #include "atoll/ckpt/gguf/gguf.h"
 #include "atoll/ckpt/gguf/names.h"
 #include "atoll/ckpt/gguf/tokenizer.h"
+#include "atoll/model_dir/gguf_latent.h"
 #include "atoll/model_dir/new_directory.h"
 #include "atoll/nn/models/family.h"
 
@@ -65,6 +66,7 @@ ckpt::FloatRows to_hf_order(ckpt::FloatRows rows, nn::GgufOrder order, std::int6
     case nn::GgufOrder::kPlusOne:
       return ckpt::add_to_rows(std::move(rows), -1);
     case nn::GgufOrder::kSame:
+    case nn::GgufOrder::kWholeName:
       break;
   }
   return rows;
@@ -143,11 +145,44 @@ void add_experts(const ckpt::GgufFile& file, const ckpt::GgufTensor& tensor, con
   }
 }
 
+bool is_key_of_latent(const ckpt::GgufShape& shape, std::string_view name) {
+  return nn::has_latent(*shape.form) && name.ends_with(".attn_k_b.weight");
+}
+bool is_value_of_latent(const ckpt::GgufShape& shape, std::string_view name) {
+  return nn::has_latent(*shape.form) && name.ends_with(".attn_v_b.weight");
+}
+
+// Both products of a latent vector as the one that Hugging Face's files have, widened to floats.
+void add_key_value(const ckpt::GgufFile& file, const ckpt::GgufTensor& keys,
+                   std::optional<Dtype> dtype, Imported& imported) {
+  const std::string block = keys.name.substr(0, keys.name.rfind(".attn_k_b"));
+  const std::string name = block + ".attn_kv_b.weight";
+  if (file.find(name) != nullptr) return;  // some files have both forms
+  const ckpt::GgufTensor* values = file.find(block + ".attn_v_b.weight");
+  if (values == nullptr) {
+    throw damaged_error("{}: there is {} and no {}.attn_v_b.weight", file.path().string(),
+                        keys.name, block);
+  }
+  const auto joined = ckpt::from_gguf_name(*ckpt::gguf_shape(file).form, name);
+  if (!joined) {
+    throw user_error("{}: no parameter of a DeepSeek model is called {}", file.path().string(),
+                     keys.name);
+  }
+  ckpt::FloatRows rows = join_key_value(file.rows(keys), file.rows(*values));
+  rows.name = joined->hf;
+  imported.floats.push_back(ckpt::to_source(std::move(rows), float_dtype(keys, dtype)));
+}
+
 Imported sources_of(const ckpt::GgufFile& file, std::optional<Dtype> dtype) {
   const ckpt::GgufShape shape = ckpt::gguf_shape(file);
   Imported imported;
   for (const ckpt::GgufTensor& tensor : file.tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;  // config.json says it
+    if (is_key_of_latent(shape, tensor.name)) {
+      add_key_value(file, tensor, dtype, imported);
+      continue;
+    }
+    if (is_value_of_latent(shape, tensor.name)) continue;  // with the keys
     const auto name = ckpt::from_gguf_name(*shape.form, tensor.name);
     if (!name) {
       throw user_error("{}: no parameter of a {} model is called {}", file.path().string(),

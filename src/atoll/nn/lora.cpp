@@ -273,6 +273,11 @@ void add_adapters(Model& model, Linear& linear, const LoraRules& rules, bool use
     }
     if (weight.cut) {
       factors = cut_factors(std::move(factors), weight, whole[i].parts, model.tensor.get());
+    } else {
+      // Ranks that all have a weight, each with a part of its gradient, have that of the factors.
+      for (Param* factor : {&factors.a, &factors.b, &factors.magnitude}) {
+        factor->shared_by = weight.shared_by;
+      }
     }
     linear.add_adapter(std::move(factors.a), std::move(factors.b), std::move(blocks),
                        whole[i].shape.scale, std::move(factors.magnitude));

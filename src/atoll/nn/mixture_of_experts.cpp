@@ -11,6 +11,7 @@
 #include "atoll/ops/matmul/grouped_matmul.h"
 #include "atoll/ops/routing/expert_rows.h"
 #include "atoll/ops/routing/routing.h"
+#include "atoll/ops/routing/scored_routing.h"
 
 namespace atl::nn {
 
@@ -34,12 +35,13 @@ Tensor flat(const Tensor& x) {
 
 MixtureOfExperts::MixtureOfExperts(const Options& options, Param router, Param gate_up, Param down,
                                    ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch,
-                                   Biases biases)
+                                   Biases biases, Param correction)
     : options_(options),
       router_(std::move(router)),
       gate_up_(std::move(gate_up)),
       down_(std::move(down)),
       biases_(std::move(biases)),
+      correction_(std::move(correction)),
       load_(load),
       dispatch_(dispatch ? std::move(dispatch) : std::make_unique<WholeDispatch>()) {
   const std::int64_t E = options_.num_experts;
@@ -58,6 +60,8 @@ MixtureOfExperts::MixtureOfExperts(const Options& options, Param router, Param g
                                 biases_.down.spec.shape == Shape({out.dim(0)})),
               "biases of {}, {} and {}", biases_.router.spec.to_string(),
               biases_.gate_up.spec.to_string(), biases_.down.spec.to_string());
+  ATOLL_CHECK(correction_.name.empty() || correction_.spec.shape == Shape({E}), "{} of {}",
+              correction_.name, correction_.spec.to_string());
   ATOLL_CHECK_EQ(load_->num_experts(), E);
   ATOLL_CHECK(options_.sequences == nullptr || options_.capacity_factor == 0,
               "a capacity of tokens that other ranks have");
@@ -173,6 +177,31 @@ void MixtureOfExperts::backward_activate(Run& run, const Tensor& hidden, const T
     ops::swiglu_backward(run, hidden, dh, dhidden, activated);
 }
 
+// Each token's experts and weights, of its logits.
+void MixtureOfExperts::choose(Run& run, std::span<const Tensor> kept) const {
+  const ops::RouterForm& form = options_.router;
+  if (has_plain_router()) {
+    ops::route_tokens(run, form.normalize, kept[kLogits], kept[kExperts], kept[kWeights]);
+  } else {
+    ops::route_scored_tokens(run, form, kept[kLogits], correction_.value, kept[kExperts],
+                             kept[kWeights]);
+  }
+}
+
+void MixtureOfExperts::backward_router(Run& run, std::span<const Tensor> kept, const Tensor& counts,
+                                       const Tensor& dweights, const Tensor& dlogits) const {
+  const ops::RouterForm& form = options_.router;
+  const ops::RouterLosses losses = {
+      .balance = options_.balance_loss, .z = options_.z_loss, .counts = counts};
+  if (has_plain_router()) {
+    ops::route_tokens_backward(run, form.normalize, losses, kept[kLogits], kept[kExperts],
+                               kept[kWeights], dweights, dlogits);
+  } else {
+    ops::route_scored_tokens_backward(run, form, losses, kept[kLogits], kept[kExperts],
+                                      kept[kWeights], dweights, dlogits);
+  }
+}
+
 void MixtureOfExperts::forward(Run& run, const Pass& pass) {
   const Tensor x = flat(pass.x);
   const Tensor y = flat(pass.y);
@@ -198,7 +227,7 @@ void MixtureOfExperts::forward_tokens(Run& run, const Tensor& x, const Tensor& y
                                       std::span<const Tensor> kept) {
   const TokenDispatch::Choices choices = choices_of(kept);
   ops::matmul(run, Transpose::kNT, x, router_.value, kept[kLogits], biases_.router.value);
-  ops::route_tokens(run, options_.normalize, kept[kLogits], kept[kExperts], kept[kWeights]);
+  choose(run, kept);
   ops::assign_rows(run, kept[kExperts], capacity(run.training, x.dim(0)), kept[kPlaces],
                    kept[kSources], kept[kOffsets]);
   dispatch_->begin(run, setup_, choices);
@@ -270,16 +299,18 @@ void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   if (adds_down_bias()) {
     backward_down_bias(inner, choices, offsets, kept[kWeights], rows, dweights, owed[kDdownBias]);
   }
-  ops::route_tokens_backward(
-      inner, options_.normalize,
-      {.balance = options_.balance_loss, .z = options_.z_loss, .counts = counts}, kept[kLogits],
-      kept[kExperts], kept[kWeights], dweights, owed[kDlogits]);
+  backward_router(inner, kept, counts, dweights, owed[kDlogits]);
   ops::grouped_matmul(inner, Transpose::kNN, dhidden, gate_up_.value, offsets, rows);
   dispatch_->from_experts(inner, choices, rows, {}, dx);
   ops::matmul(inner, Transpose::kNN, owed[kDlogits], router_.value, dx, {}, /*accumulate=*/true);
   // Here and not in forward, which recompute calls twice.
-  ops::add_router_sums(inner, kept[kLogits], kept[kExperts], kept[kPlaces],
-                       load_->on(run.stream->device()), counts);
+  const Tensor sums = load_->on(run.stream->device());
+  if (has_plain_router()) {
+    ops::add_router_sums(inner, kept[kLogits], kept[kExperts], kept[kPlaces], sums, counts);
+  } else {
+    ops::add_scored_router_sums(inner, options_.router, kept[kLogits], kept[kExperts],
+                                kept[kPlaces], sums, counts);
+  }
 }
 
 void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {
@@ -313,6 +344,7 @@ void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {
 
 void MixtureOfExperts::visit(ParamVisitor& visitor) {
   visitor.param(router_);
+  if (!correction_.name.empty()) visitor.param(correction_);
   if (has_biases()) visitor.param(biases_.router);
   visitor.param(gate_up_);
   if (has_biases()) visitor.param(biases_.gate_up);

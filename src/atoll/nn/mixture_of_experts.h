@@ -6,12 +6,14 @@
 #include "atoll/nn/expert_load.h"
 #include "atoll/nn/layer.h"
 #include "atoll/nn/token_dispatch.h"
+#include "atoll/ops/routing/router_form.h"
 
 namespace atl::nn {
 
 /// y[t] = sum over the chosen experts e of w[t, e] down_e(silu(gate_e(x[t])) * up_e(x[t])), in
 /// place of one MLP (Shazeer et al. 2017; Jiang et al. 2024, "Mixtral of Experts"). gpt-oss's has
 /// biases in the router and in all products, and another activation: see Options and Biases.
+/// DeepSeek's chooses and weighs in another way: see Options::router.
 /// x, y: (..., C).
 ///
 /// The router is computed in the compute dtype. A token's choices are rows of their own, at most
@@ -24,7 +26,7 @@ class MixtureOfExperts final : public Layer {
   struct Options {
     std::int64_t num_experts = 0;
     std::int64_t top_k = 0;
-    bool normalize = true;       ///< the weights of a token are divided by their sum
+    ops::RouterForm router;      ///< how choices and weights are made of logits
     double balance_loss = 0;     ///< d(step loss)/d(mean load-balance loss of this block)
     double z_loss = 0;           ///< the same of the router's z-loss
     double capacity_factor = 0;  ///< in training an expert takes that many times an even share of a
@@ -47,10 +49,11 @@ class MixtureOfExperts final : public Layer {
 
   /// router: (E, C).  gate_up: (E' 2F, C), each expert's gate, then up.  down: (E' C, F). E' of the
   /// experts are this rank's; `dispatch` brings rows to all, null: E' is E. `load` must outlive the
-  /// layer.
+  /// layer. correction: (E), what is added to scores to choose by, see ops::route_scored_tokens;
+  /// an empty name means none. Nothing trains it.
   MixtureOfExperts(const Options& options, Param router, Param gate_up, Param down,
                    ExpertLoad* load, std::unique_ptr<TokenDispatch> dispatch = nullptr,
-                   Biases biases = {});
+                   Biases biases = {}, Param correction = {});
 
   Footprint plan(Spec x) const override;
   void forward(Run& run, const Pass& pass) override;
@@ -69,6 +72,10 @@ class MixtureOfExperts final : public Layer {
   TokenDispatch::Footprint plan_dispatch(const Spec& x) const;
   std::size_t product_scratch_bytes(const Spec& x) const;
   Tensor count_load(Run& run, const Tensor& experts) const;
+  bool has_plain_router() const { return options_.router.is_plain() && correction_.name.empty(); }
+  void choose(Run& run, std::span<const Tensor> kept) const;
+  void backward_router(Run& run, std::span<const Tensor> kept, const Tensor& counts,
+                       const Tensor& dweights, const Tensor& dlogits) const;
   static TokenDispatch::Choices choices_of(std::span<const Tensor> kept);
   void forward_tokens(Run& run, const Tensor& x, const Tensor& y, std::span<const Tensor> kept);
   bool has_biases() const { return !biases_.router.name.empty(); }
@@ -86,6 +93,7 @@ class MixtureOfExperts final : public Layer {
   Param gate_up_;
   Param down_;
   Biases biases_;
+  Param correction_;
   ExpertLoad* load_;
   std::unique_ptr<TokenDispatch> dispatch_;
   TokenDispatch::Setup setup_;

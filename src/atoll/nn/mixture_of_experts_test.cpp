@@ -46,7 +46,18 @@ void expect_gradients(Layer& layer) {
 TEST(MixtureOfExperts, GradientsMatchFiniteDifferences) {
   for (const bool normalize : {true, false}) {
     ExpertLoad load = new_load();
-    expect_gradients(*experts(load, {.normalize = normalize}));
+    expect_gradients(*experts(load, {.router = {.normalize = normalize}}));
+  }
+}
+
+TEST(MixtureOfExperts, GradientsMatchFiniteDifferencesOfDeepseeksRouters) {
+  for (const bool sigmoid : {true, false}) {
+    ExpertLoad load = new_load();
+    expect_gradients(*experts(load, {.router = {.sigmoid = sigmoid,
+                                                .scale = 2.5,
+                                                .num_groups = 2,
+                                                .top_groups = 1,
+                                                .best_of_group = 2}}));
   }
 }
 
@@ -109,7 +120,7 @@ std::vector<double> by_definition(const LayerBench& bench, bool normalize) {
 TEST(MixtureOfExperts, IsTheWeightedSumOfTheChosen) {
   for (const bool normalize : {true, false}) {
     ExpertLoad load = new_load();
-    const auto layer = experts(load, {.normalize = normalize});
+    const auto layer = experts(load, {.router = {.normalize = normalize}});
     LayerBench bench(*layer, kX);
     bench.loss();
     const std::vector<double> wanted = by_definition(bench, normalize);
@@ -122,7 +133,7 @@ TEST(MixtureOfExperts, IsTheWeightedSumOfTheChosen) {
 // The loss of a token is 1/8 of the step's here. The router's losses are no part of y: their
 // gradient is that of the step loss they are said to weigh, with the choices held fixed.
 TEST(MixtureOfExperts, RouterLossesAddTheirGradients) {
-  const Options options = {.normalize = false, .balance_loss = 0.7, .z_loss = 0.3};
+  const Options options = {.router = {.normalize = false}, .balance_loss = 0.7, .z_loss = 0.3};
   ExpertLoad load = new_load();
   const auto layer = experts(load, options);
   LayerBench bench(*layer, kX);

@@ -17,12 +17,12 @@ std::vector<Spec> joined(const std::vector<Spec>& a, const std::vector<Spec>& b)
   return all;
 }
 
-// call.y = stream + branch(call.x).
+// call.y = stream + branch(call.x); an undefined stream is none.
 void forward_branch(Layer& branch, const Footprint& footprint, Run& run, Pass call,
                     const Tensor& stream) {
   if (footprint.adds_residual) call.residual = stream;
   branch.forward(run, call);
-  if (!footprint.adds_residual) ops::add(run, stream, call.y, call.y);
+  if (stream.defined() && !footprint.adds_residual) ops::add(run, stream, call.y, call.y);
 }
 
 // call.dx = dstream + the gradient that comes through the branch.
@@ -30,7 +30,7 @@ void backward_branch(Layer& branch, const Footprint& footprint, Run& run, Pass c
                      const Tensor& dstream) {
   if (footprint.adds_dresidual) call.dresidual = dstream;
   branch.backward_input(run, call);
-  if (!footprint.adds_dresidual) ops::add(run, dstream, call.dx, call.dx);
+  if (dstream.defined() && !footprint.adds_dresidual) ops::add(run, dstream, call.dx, call.dx);
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ void ParallelResidual::forward(Run& run, const Pass& pass) {
   const Tensor sum = inner.take_scratch(pass.x.spec());
   Pass call = pass_of_first(plan, pass);
   call.y = sum;
-  forward_branch(*first_, plan.first, inner, call, pass.x);
+  forward_branch(*first_, plan.first, inner, call, adds_x_ ? pass.x : Tensor());
   forward_branch(*second_, plan.second, inner, pass_of_second(plan, pass), sum);
 }
 
@@ -92,7 +92,7 @@ void ParallelResidual::backward_input(Run& run, const Pass& pass) {
   const Tensor dsum = inner.take_scratch(pass.x.spec());
   Pass call = pass_of_first(plan, pass);
   call.dx = dsum;
-  backward_branch(*first_, plan.first, inner, call, pass.dy);
+  backward_branch(*first_, plan.first, inner, call, adds_x_ ? pass.dy : Tensor());
   backward_branch(*second_, plan.second, inner, pass_of_second(plan, pass), dsum);
 }
 

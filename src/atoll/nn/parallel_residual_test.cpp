@@ -50,11 +50,13 @@ BuildOptions options_of(double dropout, RecomputeMode recompute) {
 TEST(ParallelResidual, GradientsMatchFiniteDifferencesWhoeverAdds) {
   for (const double dropout : {0.0, 0.3}) {
     for (const auto recompute : {RecomputeMode::kNone, RecomputeMode::kSelective}) {
-      const BuildOptions options = options_of(dropout, recompute);
-      ParallelResidual layer(first(options), second(options));
-      LayerBench bench(layer, kX);
-      std::string where;
-      EXPECT_LT(bench.worst_error(&where), kTolerance) << where;
+      for (const bool adds_x : {true, false}) {
+        const BuildOptions options = options_of(dropout, recompute);
+        ParallelResidual layer(first(options), second(options), adds_x);
+        LayerBench bench(layer, kX);
+        std::string where;
+        EXPECT_LT(bench.worst_error(&where), kTolerance) << where;
+      }
     }
   }
 }

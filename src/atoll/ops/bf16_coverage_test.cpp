@@ -254,6 +254,9 @@ const std::set<std::string> kNeverBf16 = {
     "route_tokens",  // and so are these
     "route_tokens_backward",
     "add_router_sums",
+    "route_scored_tokens",
+    "route_scored_tokens_backward",
+    "add_scored_router_sums",
     "add_norm_sums",
     "add_column_sums",      // sums of rows, never rounded
     "assign_rows",          // indices

@@ -187,7 +187,8 @@ TEST_F(ExpertsRun, WhatDoesNotGoTogetherIsRefusedByName) {
                 AllOf(HasSubstr(key), HasSubstr("has no experts")));
   }
   EXPECT_THAT(refusal(1, with({"--moe.balance_loss=-0.5"})), HasSubstr("moe.balance_loss"));
-  EXPECT_THAT(refusal(1, {"--model.num_experts=4"}), HasSubstr("mixtral, qwen3_moe or gpt_oss"));
+  EXPECT_THAT(refusal(1, {"--model.num_experts=4"}),
+              HasSubstr("mixtral, qwen3_moe, gpt_oss, deepseek_v2 or deepseek_v3"));
   EXPECT_THAT(refusal(1, with({"--model.norm_topk_prob=false"})), HasSubstr("qwen3_moe"));
   EXPECT_THAT(refusal(1, with({"--model.num_experts_per_tok=5"})),
               HasSubstr("\"num_experts_per_tok\" is 5"));

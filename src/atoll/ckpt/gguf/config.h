@@ -9,6 +9,7 @@
 
 #include "atoll/ckpt/gguf/gguf.h"
 #include "atoll/ckpt/gguf/writer.h"
+#include "atoll/nn/latent/latent_shape.h"
 #include "atoll/nn/model.h"
 #include "atoll/nn/models/gguf_form.h"
 
@@ -19,6 +20,7 @@ struct GgufShape {
   const nn::GgufForm* form = nullptr;  ///< its family's
   std::int64_t head_dim = 0;
   std::int64_t vocab_size = 0;
+  nn::LatentShape latent = {};  ///< of a model to be written that has one
 };
 
 /// What a config.json says, in GGUF's terms.

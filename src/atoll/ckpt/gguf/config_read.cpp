@@ -75,9 +75,7 @@ class Settings {
     for (const auto& [whole, value] : file.metadata()) {
       if (!whole.starts_with(prefix)) continue;
       const std::string rest = whole.substr(prefix.size());
-      if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), rest) == std::end(kKnownKeys)) {
-        own_.emplace(rest, scalar(rest, value));
-      }
+      if (!is_known(rest)) own_.emplace(rest, scalar(rest, value));
     }
   }
 
@@ -114,6 +112,13 @@ class Settings {
   const GgufFile& file() const { return file_; }
 
  private:
+  bool is_known(std::string_view key) const {
+    // Such a family's heads have widths of their own.
+    if (nn::has_latent(family_.gguf) && key.starts_with("attention.") && key.ends_with("_length")) {
+      return false;
+    }
+    return std::find(std::begin(kKnownKeys), std::end(kKnownKeys), key) != std::end(kKnownKeys);
+  }
   nn::GgufSettings::mapped_type scalar(const std::string& rest, const GgufValue& value) const {
     if (value.is_array) refuse(rest, "a list, which atoll does not know and may change results");
     switch (value.kind) {
@@ -191,6 +196,10 @@ nn::RopeScaling rope_scaling(const Settings& settings, std::int64_t head_dim, do
 ops::HeadLayout read_heads(const Settings& settings) {
   ops::HeadLayout heads;
   heads.num_heads = settings.size("attention.head_count");
+  if (nn::has_latent(settings.family().gguf)) {
+    heads.num_kv_heads = heads.num_heads;  // 1 where files have keys in the latent form
+    return heads;                          // the family reads their width
+  }
   heads.num_kv_heads = settings.size("attention.head_count_kv", heads.num_heads);
   heads.head_dim =
       settings.size("attention.key_length", settings.size("embedding_length") / heads.num_heads);
@@ -208,7 +217,9 @@ ops::HeadLayout read_heads(const Settings& settings) {
 
 void read_rope(const Settings& settings, nn::ModelConfig& config) {
   const std::int64_t head_dim = config.heads.head_dim;
-  const std::int64_t rotary_dim = settings.size("rope.dimension_count", head_dim);
+  const std::int64_t rotary_dim = nn::has_latent(settings.family().gguf)
+                                      ? settings.size("rope.dimension_count")
+                                      : settings.size("rope.dimension_count", head_dim);
   if (rotary_dim != head_dim && !settings.family().has_partial_rotation) {
     settings.refuse(
         "rope.dimension_count",

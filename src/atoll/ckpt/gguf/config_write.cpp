@@ -3,6 +3,7 @@
 
 #include "atoll/ckpt/gguf/config.h"
 #include "atoll/ckpt/gguf/names.h"
+#include "atoll/nn/models/deepseek/latent_parts.h"
 
 // Only what llama.cpp computes as config.json says it is written; the rest is refused by field.
 
@@ -25,6 +26,7 @@ class Writer {
   Writer(const nn::ModelConfig& config, const nn::GgufForm& form, const std::string& origin)
       : origin_(origin) {
     model_.shape = {&form, config.heads.head_dim, config.vocab_size};
+    if (nn::has_latent(form)) model_.shape.latent = nn::deepseek_latent(config);
     model_.is_tied = config.tie_embeddings;
     model_.context_length = config.max_positions;
     model_.fields.emplace_back("general.architecture", std::string(form.architecture));
@@ -67,6 +69,7 @@ void add_rope(const nn::ModelConfig& config, const std::string& origin, Writer& 
   const std::int64_t head_dim = config.heads.head_dim;
   writer.add_size("rope.dimension_count", config.rotary_dim > 0 ? config.rotary_dim : head_dim);
   writer.add("rope.freq_base", static_cast<float>(config.rope_theta));
+  if (nn::has_latent(*writer.model().shape.form)) return;  // its family writes the scaling
   if (scaling.kind == Kind::kLongrope) {
     throw user_error("{}: atoll does not write the scaling \"longrope\" as GGUF; export as hf",
                      origin);
@@ -84,10 +87,12 @@ void add_rope(const nn::ModelConfig& config, const std::string& origin, Writer& 
   }
 }
 
-// llama.cpp has experts in every block, and divides a token's weights by their sum.
+// llama.cpp has experts in every block, and divides a token's weights by their sum, unless the
+// family says otherwise.
 void add_experts(const nn::ModelConfig& config, const nn::Family& family, const std::string& origin,
                  Writer& writer) {
-  if (!config.experts.dense_layers.empty() || !config.experts.normalize) {
+  const bool is_plain = config.experts.dense_layers.empty() && config.experts.normalize;
+  if (!is_plain && !nn::has_latent(family.gguf)) {
     throw user_error("{}: {}; llama.cpp's {} does not compute that: export as hf", origin,
                      config.experts.normalize
                          ? "\"mlp_only_layers\" or \"decoder_sparse_step\" leaves blocks "
@@ -136,9 +141,11 @@ GgufModel gguf_model(const nn::ModelConfig& config, const std::string& origin) {
   writer.add_size("feed_forward_length", config.intermediate_size);
   writer.add_size("attention.head_count", config.heads.num_heads);
   if (family.has_rope) {
-    writer.add_size("attention.head_count_kv", config.heads.num_kv_heads);
-    writer.add_size("attention.key_length", config.heads.head_dim);
-    writer.add_size("attention.value_length", config.heads.head_dim);
+    if (!nn::has_latent(family.gguf)) {
+      writer.add_size("attention.head_count_kv", config.heads.num_kv_heads);
+      writer.add_size("attention.key_length", config.heads.head_dim);
+      writer.add_size("attention.value_length", config.heads.head_dim);
+    }
   }
   writer.add(family.norm == "layer_norm" ? "attention.layer_norm_epsilon"
                                          : "attention.layer_norm_rms_epsilon",

@@ -32,6 +32,8 @@ StoredMatrices read_awq(const QuantisedSource& source);
 StoredMatrices read_gguf_blocks(const QuantisedSource& source);
 /// gpt-oss's experts: see mxfp4.cpp.
 StoredMatrices read_mxfp4(const QuantisedSource& source);
+/// DeepSeek V3's: see fp8_blocks.cpp.
+StoredMatrices read_fp8_blocks(const QuantisedSource& source);
 
 /// The bytes of tensor `name`, of `bytes` bytes. Throws Error(kDamaged) naming `weight`, the file
 /// and the tensor where there is none, or one of another size.

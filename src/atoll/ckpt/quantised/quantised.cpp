@@ -28,9 +28,10 @@ StoredMatrices read_method(const std::string& method, const QuantisedSource& sou
   if (method == "awq") return read_awq(source);
   if (method == "gguf") return read_gguf_blocks(source);
   if (method == "mxfp4") return read_mxfp4(source);
+  if (method == "fp8") return read_fp8_blocks(source);
   throw user_error(
       "{}: the weights are quantised by \"{}\", which atoll does not read; it reads bitsandbytes "
-      "(NF4, FP4, int8), GPTQ, AWQ, MXFP4 and the types of GGUF",
+      "(NF4, FP4, int8), GPTQ, AWQ, MXFP4, FP8 in blocks and the types of GGUF",
       source.origin, method);
 }
 

@@ -66,7 +66,8 @@ TEST_P(QuantisedGolden, TakesTheBytesOfItsFile) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, QuantisedGolden,
                          ::testing::Values("nf4", "nf4_nested", "nf4_odd", "fp4", "int8", "gptq4",
-                                           "gptq4_act", "gptq4_v2", "gptq8", "awq"),
+                                           "gptq4_act", "gptq4_v2", "gptq8", "awq", "fp8",
+                                           "fp8_narrow_scales"),
                          [](const auto& info) { return std::string(info.param); });
 
 // A directory of a test's own: tensors of bytes, changed from a golden one.
@@ -210,7 +211,7 @@ TEST_F(QuantisedErrors, AGroupThatIsNotThereIsNamed) {
 
 TEST_F(QuantisedErrors, WhatIsNotReadIsRefusedByName) {
   copy("gptq4");
-  for (const char* method : {"fp8", "compressed-tensors", "hqq", "aqlm"}) {
+  for (const char* method : {"fbgemm_fp8", "compressed-tensors", "hqq", "aqlm"}) {
     config_ = fmt::format(R"({{"quantization_config": {{"quant_method": "{}"}}}})", method);
     EXPECT_THAT(error(), AllOf(HasSubstr(fmt::format("\"{}\"", method)), HasSubstr("NF4")));
   }
@@ -228,6 +229,17 @@ TEST_F(QuantisedErrors, WhatIsNotReadIsRefusedByName) {
     replace(config_, from, to);
     EXPECT_THAT(error(), AllOf(HasSubstr("config.json"), HasSubstr("quantization_config"))) << to;
   }
+}
+
+TEST_F(QuantisedErrors, Fp8InOtherFormsIsRefusedByField) {
+  copy("gptq4");
+  const auto with = [&](const char* fields) {
+    config_ = fmt::format(R"({{"quantization_config": {{"quant_method": "fp8"{}}}}})", fields);
+    return error();
+  };
+  EXPECT_THAT(with(""), AllOf(HasSubstr("config.json"), HasSubstr("weight_block_size")));
+  EXPECT_THAT(with(R"(, "weight_block_size": [64, 128])"), HasSubstr("[64,128]"));
+  EXPECT_THAT(with(R"(, "weight_block_size": [128, 128], "fmt": "e5m2")"), HasSubstr("e5m2"));
 }
 
 TEST_F(QuantisedErrors, AConfigThatQuantisesNothingIsRefused) {

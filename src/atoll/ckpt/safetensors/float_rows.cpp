@@ -1,5 +1,6 @@
 #include "atoll/ckpt/safetensors/float_rows.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -110,6 +111,40 @@ FloatRows matrix_of_stack(FloatRows stack, std::int64_t index) {
         [read = open(), first](std::int64_t row, std::span<float> out) { read(first + row, out); };
   };
   return stack;
+}
+
+FloatRows rows_between(FloatRows rows, std::int64_t begin, std::int64_t count) {
+  ATOLL_CHECK(rows.shape.size() == 2 && begin >= 0 && begin + count <= rows.shape[0], "{}",
+              rows.name);
+  rows.shape[0] = count;
+  rows.open = [open = std::move(rows.open), begin]() -> RowReader {
+    return
+        [read = open(), begin](std::int64_t row, std::span<float> out) { read(begin + row, out); };
+  };
+  return rows;
+}
+
+FloatRows join_rows(std::vector<FloatRows> matrices) {
+  ATOLL_CHECK(!matrices.empty());
+  FloatRows result = matrices.front();
+  std::vector<std::int64_t> begins;
+  std::int64_t count = 0;
+  for (const FloatRows& matrix : matrices) {
+    ATOLL_CHECK(matrix.shape.size() == 2 && matrix.width() == result.width(), "{}", matrix.name);
+    begins.push_back(count);
+    count += matrix.shape[0];
+  }
+  result.shape[0] = count;
+  result.open = [matrices = std::move(matrices), begins = std::move(begins)]() -> RowReader {
+    std::vector<RowReader> readers;
+    for (const FloatRows& matrix : matrices) readers.push_back(matrix.open());
+    return [readers = std::move(readers), begins](std::int64_t row, std::span<float> out) {
+      const auto behind = std::upper_bound(begins.begin(), begins.end(), row);
+      const auto which = static_cast<std::size_t>(behind - begins.begin()) - 1;
+      readers[which](row - begins[which], out);
+    };
+  };
+  return result;
 }
 
 TensorSource to_source(FloatRows rows, Dtype dtype) {

@@ -40,6 +40,12 @@ FloatRows stack_matrices(std::vector<FloatRows> matrices);
 /// Matrix `index` of a stack (count, m, n).
 FloatRows matrix_of_stack(FloatRows stack, std::int64_t index);
 
+/// Rows [begin, begin + count) of a matrix.
+FloatRows rows_between(FloatRows rows, std::int64_t begin, std::int64_t count);
+
+/// Matrices of as many columns, one below the other. Its reader has the readers of all.
+FloatRows join_rows(std::vector<FloatRows> matrices);
+
 /// A tensor to be written in safetensors as `dtype`. What f16 cannot hold is an Error(kUser) while
 /// writing.
 TensorSource to_source(FloatRows rows, Dtype dtype);

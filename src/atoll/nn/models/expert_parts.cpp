@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "atoll/nn/mixture_of_experts.h"
+#include "atoll/nn/mlp.h"
 #include "atoll/nn/models/config_reader.h"
 #include "atoll/nn/models/parts.h"
 #include "atoll/nn/models/tensor_split.h"
+#include "atoll/nn/parallel_residual.h"
 
 namespace atl::nn {
 
@@ -90,6 +92,37 @@ Param stacked(const ModelConfig& config, Dtype dtype, const std::string& at,
   return param;
 }
 
+// Gradients stay zero, and whatever an optimizer makes of that moves nothing.
+Param make_correction(const ModelConfig& config, const BuildOptions& options,
+                      const ExpertNames& names, const std::string& at) {
+  if (names.correction == nullptr) return {};
+  Param correction =
+      make_param(at + names.correction, {options.dtype, {config.experts.num_experts}}, Init::zero(),
+                 /*decay=*/false);
+  correction.is_router = true;
+  correction.lr_scale = 0;
+  return correction;
+}
+
+// The experts of every token are one MLP of their widths together.
+std::unique_ptr<Layer> make_shared_experts(const ModelConfig& config, const BuildOptions& options,
+                                           const TensorSplit& split, const ExpertNames& names,
+                                           const std::string& at, double down_stddev) {
+  const std::int64_t C = config.hidden_size;
+  const std::int64_t F = names.num_shared * config.experts.intermediate_size;
+  const std::string module = at + names.shared + ".";
+  const auto linear = [&](const std::vector<LinearPart>& parts, std::int64_t in, double stddev) {
+    return make_linear_params(options.dtype, parts, in, stddev, /*bias=*/false);
+  };
+  Param no_bias;
+  Linear gate_up = split.mlp_in(
+      linear({{module + names.gate, F}, {module + names.up, F}}, C, config.initializer_range),
+      /*num_parts=*/2);
+  Linear down = split.mlp_out(linear({{module + names.down, C}}, F, down_stddev), no_bias);
+  return std::make_unique<GluMlp>(Glu::kSwiglu, std::move(gate_up), std::move(down),
+                                  options.keep_all());
+}
+
 }  // namespace
 
 std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOptions& options,
@@ -126,10 +159,12 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
     of_down.name = at + "mlp.experts.down.bias";
     biases.down = split.experts_out(std::move(of_down));
   }
+  ops::RouterForm router_form = names.router_form;
+  router_form.normalize = shape.normalize;
   auto experts = std::make_unique<MixtureOfExperts>(
       MixtureOfExperts::Options{.num_experts = shape.num_experts,
                                 .top_k = shape.top_k,
-                                .normalize = shape.normalize,
+                                .router = router_form,
                                 .balance_loss = balance / sum_of,
                                 .z_loss = chosen.z_loss / sum_of,
                                 .capacity_factor = chosen.capacity_factor,
@@ -138,8 +173,13 @@ std::unique_ptr<Layer> make_experts(const ModelConfig& config, const BuildOption
                                 .swiglu_limit = names.swiglu_limit,
                                 .adds_down_bias = options.tensor_rank == 0},
       split.all(std::move(router)), split.experts_in(std::move(gate_up)),
-      split.experts_out(std::move(down)), load, split.token_dispatch(), std::move(biases));
-  return split.branch(std::move(experts), {});
+      split.experts_out(std::move(down)), load, split.token_dispatch(), std::move(biases),
+      split.all(make_correction(config, options, names, at)));
+  if (names.shared == nullptr) return split.branch(std::move(experts), {});
+  auto both = std::make_unique<ParallelResidual>(
+      std::move(experts), make_shared_experts(config, options, split, names, at, down_stddev),
+      /*adds_x=*/false);
+  return split.branch(std::move(both), {});
 }
 
 }  // namespace atl::nn

@@ -7,6 +7,7 @@
 
 #include "atoll/nn/expert_load.h"
 #include "atoll/nn/model.h"
+#include "atoll/ops/routing/router_form.h"
 
 namespace atl::nn {
 
@@ -14,7 +15,8 @@ class ConfigReader;
 class TensorSplit;
 
 /// What a family's files call a block's experts: "<block><router>.weight" and
-/// "<block><experts>.<number>.<gate>.weight", and ".bias" where there are biases.
+/// "<block><experts>.<number>.<gate>.weight", and ".bias" where there are biases; and what its
+/// blocks have that the model's shape does not say.
 struct ExpertNames {
   const char* router = "mlp.gate";
   const char* experts = "mlp.experts";
@@ -23,6 +25,15 @@ struct ExpertNames {
   const char* down = "down_proj";
   bool has_bias = false;    ///< of the router and of all products
   double swiglu_limit = 0;  ///< see MixtureOfExperts::Options
+  /// How choices and weights are made, but for whether weights are divided by their sum, which
+  /// the model's shape says.
+  ops::RouterForm router_form = {};
+  /// The whole name of what is added to scores to choose by; null: nothing is.
+  const char* correction = nullptr;
+  /// Experts that every token goes through, "<shared>.<gate>.weight", so many of the others' width
+  /// side by side; null: there are none.
+  const char* shared = nullptr;
+  std::int64_t num_shared = 0;
 };
 
 /// What transformers takes for fields that a config.json leaves out.

@@ -21,10 +21,11 @@ std::vector<Family>& all_families() {
     std::vector<Family> all;
     all.reserve(kMostFamilies);
     for (const auto& family :
-         {llama_family, mistral_family, qwen2_family, qwen3_family, mixtral_family,
-          qwen3_moe_family, gpt2_family, smollm3_family, phi3_family, granite_family, glm4_family,
-          gemma3_family, gemma2_family, olmo2_family, olmo3_family, starcoder2_family,
-          gpt_neox_family, gpt_oss_family}) {
+         {llama_family,    mistral_family,   qwen2_family,       qwen3_family,
+          mixtral_family,  qwen3_moe_family, gpt2_family,        smollm3_family,
+          phi3_family,     granite_family,   glm4_family,        gemma3_family,
+          gemma2_family,   olmo2_family,     olmo3_family,       starcoder2_family,
+          gpt_neox_family, gpt_oss_family,   deepseek_v2_family, deepseek_v3_family}) {
       all.push_back(family());
     }
     return all;
@@ -62,10 +63,28 @@ const Family& find_family(std::string_view model_type, std::string_view origin) 
                    origin, model_type, known);
 }
 
+namespace {
+
+// Of files that are read as another family, as they are: their own code is that family's.
+struct OtherName {
+  const char* model_type;
+  const char* family;
+};
+constexpr OtherName kOtherNames[] = {{"kimi_k2", "deepseek_v3"}};
+
+std::string family_name(const std::string& model_type) {
+  for (const OtherName& other : kOtherNames) {
+    if (model_type == other.model_type) return other.family;
+  }
+  return model_type;
+}
+
+}  // namespace
+
 ModelConfig parse_config(std::string_view json, const std::string& origin) {
   if (const auto part = language_part(json, origin)) return parse_config(part->config_json, origin);
   const std::string model_type = ConfigReader(json, origin).text("model_type");
-  ModelConfig config = find_family(model_type, origin).parse(json, origin);
+  ModelConfig config = find_family(family_name(model_type), origin).parse(json, origin);
   config.source_json = json;
   return config;
 }

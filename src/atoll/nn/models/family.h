@@ -76,6 +76,8 @@ Family olmo3_family();
 Family starcoder2_family();
 Family gpt_neox_family();
 Family gpt_oss_family();
+Family deepseek_v2_family();
+Family deepseek_v3_family();
 
 /// All families, in the order help texts list them.
 std::span<const Family> families();

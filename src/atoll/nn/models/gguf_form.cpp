@@ -1,5 +1,8 @@
 #include "atoll/nn/models/gguf_form.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace atl::nn {
 
 namespace {
@@ -21,6 +24,12 @@ constexpr GgufTensorName kLlama[] = {
 };
 
 }  // namespace
+
+bool has_latent(const GgufForm& form) {
+  return std::any_of(form.inside.begin(), form.inside.end(), [](const GgufTensorName& name) {
+    return std::string_view(name.gguf) == "attn_kv_b";
+  });
+}
 
 double take_gguf_number(GgufSettings& from, const std::string& key, double fallback) {
   const auto found = from.find(key);

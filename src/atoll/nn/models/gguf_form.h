@@ -21,6 +21,7 @@ enum class GgufOrder {
   kKeyRotary,    ///< rows of each key head likewise
   kPlusOne,      ///< Gemma's norms: GGUF has 1 + what Hugging Face's has
   kQkvByHead,    ///< rows of each head's query, key and value; GGUF has all queries, keys, values
+  kWholeName,    ///< as kSame; both names are whole, with no ".weight" behind them
 };
 
 /// A tensor's names, without ".weight" and ".bias"; inside a block, without what names the block.
@@ -53,6 +54,11 @@ struct GgufForm {
   /// context is no longer than the window.
   bool has_windows = false;
 };
+
+/// Whether keys and values come from a latent vector, as DeepSeek's. GgufForm's `write` and `read`
+/// then know the widths of heads ("attention.key_length", "attention.value_length"), the scaling of
+/// positions, and which blocks have experts, chosen how.
+bool has_latent(const GgufForm& form);
 
 /// Takes a number out of settings; `fallback` where there is none.
 double take_gguf_number(GgufSettings& from, const std::string& key, double fallback);

@@ -150,15 +150,15 @@ void check_quantised(ConfigReader& reader) {
   const bool is_old = quantised->contains("load_in_4bit") || quantised->contains("load_in_8bit");
   const std::string method =
       is_named ? quantised->text("quant_method") : (is_old ? "bitsandbytes" : "");
-  for (const char* known : {"bitsandbytes", "gptq", "awq", "gguf", "mxfp4"}) {
+  for (const char* known : {"bitsandbytes", "gptq", "awq", "gguf", "mxfp4", "fp8"}) {
     if (method == known) return;
   }
   throw reader.refused(
       "quantization_config",
       "so the weights are quantised by a method that atoll does not read: it reads bitsandbytes "
-      "(NF4, FP4, int8), GPTQ, AWQ, MXFP4 and the types of GGUF; give the model that was "
-      "quantised, or "
-      "dequantise it: transformers' model.dequantize() and save_pretrained()");
+      "(NF4, FP4, int8), GPTQ, AWQ, MXFP4, FP8 in blocks and the types of GGUF; give the model "
+      "that was quantised, or dequantise it: transformers' model.dequantize() and "
+      "save_pretrained()");
 }
 
 }  // namespace atl::nn

@@ -7,6 +7,7 @@
 #include "atoll/nn/mlp.h"
 #include "atoll/nn/models/assemble.h"
 #include "atoll/nn/models/config_reader.h"
+#include "atoll/nn/models/deepseek/latent_parts.h"
 #include "atoll/nn/models/expert_parts.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/nn/models/parametrisation.h"
@@ -241,6 +242,11 @@ class Blocks {
   }
 
   std::unique_ptr<Layer> make_attention(const std::string& block, int index) const {
+    if (form_.latent != nullptr) {
+      return make_latent_attention(config_, *form_.latent, options_, split_,
+                                   rope_.of_layer(config_, index), block + form_.attention, index,
+                                   residual_stddev(config_));
+    }
     const ops::HeadLayout& heads = config_.heads;
     const Parametrisation sizes(config_, options_);
     const std::string at = block + form_.attention;

@@ -16,6 +16,7 @@ namespace atl::nn {
 
 class ConfigReader;
 struct ExpertNames;
+struct LatentShape;
 
 /// What transformers takes for fields that a config.json leaves out.
 struct DecoderDefaults {
@@ -62,6 +63,8 @@ struct DecoderForm {
   const char* mlp_down = "mlp.down_proj";
   Glu glu = Glu::kSwiglu;
   const ExpertNames* experts = nullptr;  ///< of blocks with experts
+  /// Attention is by a latent vector: see models/latent_parts.h. Null: it is not.
+  const LatentShape* latent = nullptr;
   ops::RotaryPairs rotary_pairs = ops::RotaryPairs::kHalves;
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "atoll/ops/routing/cuda.h"
+#include "atoll/ops/routing/load.h"
 #include "atoll/ops/routing/ref.h"
 #include "atoll/ops/serve.h"
 
@@ -43,40 +44,9 @@ Declined forward_ref(Run& run, const Forward& a) {
   });
 }
 
-// How often each expert was chosen.
-std::vector<std::int64_t> counts_of(const Tensor& experts, std::int64_t num_experts) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(num_experts));
-  const auto* chosen = experts.data<std::int32_t>();
-  for (std::int64_t i = 0; i < experts.num_elements(); ++i) {
-    ATOLL_CHECK(chosen[i] >= 0 && chosen[i] < num_experts, "expert {} of {}", chosen[i],
-                num_experts);
-    ++counts[static_cast<std::size_t>(chosen[i])];
-  }
-  return counts;
-}
-
-// What f_e is made of.
-struct Load {
-  std::vector<double> counts;  // how often each expert was chosen
-  double tokens = 0;           // by so many tokens
-};
-
-Load load_of(const Tensor& given, const Tensor& experts, std::int64_t num_experts) {
-  Load load;
-  if (given.defined()) {
-    load.counts.assign(given.data<double>(), given.data<double>() + num_experts);
-  } else {
-    const std::vector<std::int64_t> counts = counts_of(experts, num_experts);
-    load.counts.assign(counts.begin(), counts.end());
-  }
-  for (const double count : load.counts) load.tokens += count;
-  load.tokens /= static_cast<double>(experts.dim(1));
-  return load;
-}
-
 Declined count_ref(Run& run, const Count& a) {
   return serve_host(run, [&] {
-    const std::vector<std::int64_t> counts = counts_of(a.experts, a.counts.dim(0));
+    const std::vector<std::int64_t> counts = ref::counts_of(a.experts, a.counts.dim(0));
     std::copy(counts.begin(), counts.end(), a.counts.data<double>());
   });
 }
@@ -88,9 +58,8 @@ Declined backward_ref(Run& run, const Backward& a) {
     const std::int64_t K = a.experts.dim(1);
     std::vector<T> balance;
     if (a.losses.balance != 0) {
-      const Load load = load_of(a.losses.counts, a.experts, E);
-      const double scale = a.losses.balance * run.loss_scale * static_cast<double>(E) / load.tokens;
-      for (const double count : load.counts) balance.push_back(static_cast<T>(scale * count));
+      balance = ref::balance_slopes<T>(ref::load_of(a.losses.counts, a.experts, E),
+                                       a.losses.balance * run.loss_scale);
     }
     run.threads().run_chunked(tokens, kRows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
@@ -110,8 +79,8 @@ Declined sums_ref(Run& run, const Sums& a) {
     const std::int64_t tokens = a.logits.dim(0);
     const std::int64_t E = a.logits.dim(1);
     auto* sums = a.sums.data<double>();
-    const std::vector<std::int64_t> counts = counts_of(a.experts, E);
-    const Load load = load_of(a.of_load, a.experts, E);
+    const std::vector<std::int64_t> counts = ref::counts_of(a.experts, E);
+    const ref::Load load = ref::load_of(a.of_load, a.experts, E);
     std::vector<double> probabilities(static_cast<std::size_t>(E));
     double z = 0;
     for (std::int64_t t = 0; t < tokens; ++t) {

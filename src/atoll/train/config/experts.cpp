@@ -29,7 +29,8 @@ void add_expert_shape(SettingRegistry& settings, ModelSettings& m) {
       .only_with("model.family", Values(families_with(&nn::Family::has_expert_width)));
   settings
       .add("model.norm_topk_prob", &m.norm_topk_prob,
-           "Divide the weights of a token's experts by their sum, as mixtral does.")
+           "Divide the weights of a token's experts by their sum, as mixtral does; deepseek_v2 "
+           "never does.")
       .settled_by("model.from", kShapeIsKnown)
       .settled_by("model.config", kShapeIsKnown)
       .only_with("model.family", Values(families_with(&nn::Family::has_expert_width)));
