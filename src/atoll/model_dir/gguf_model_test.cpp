@@ -165,7 +165,15 @@ const char* const kOthers[] = {
     R"({"model_type": "gpt_neox", "vocab_size": 12, "hidden_size": 64, "num_hidden_layers": 1,
         "num_attention_heads": 2, "intermediate_size": 96, "max_position_embeddings": 64,
         "hidden_act": "gelu_fast", "rotary_pct": 1.0, "use_parallel_residual": false,
-        "tie_word_embeddings": false})"};
+        "tie_word_embeddings": false})",
+    R"({"model_type": "gpt_oss", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "attention_bias": true,
+        "intermediate_size": 32, "max_position_embeddings": 256, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "sliding_window": 24, "tie_word_embeddings": false,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "attention_factor": 1.138629436111989, "truncate": false,
+                         "original_max_position_embeddings": 64}})"};
 
 TEST_F(GgufModelTest, WhatIsExportedComesBack) {
   std::vector<const char*> configs = {kLlama, kGpt2};
@@ -328,6 +336,8 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
       {kOthers[10], "norm_topk_prob", false},
       {kOthers[10], "mlp_only_layers", {0}},
       {kOthers[11], "attention_bias", false},
+      {kOthers[13], "attention_bias", false},
+      {kOthers[13], "layer_types", std::vector<std::string>(3, "sliding_attention")},
   };
   for (const auto& [config, field, value] : refusals) {
     write_model(config);
