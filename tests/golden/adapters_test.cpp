@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"experts", "qwen3_moe"}, Case{"one_expert_parameter", "mixtral"},
                       Case{"expert_modules", "mixtral"}, Case{"resized", "llama3"},
                       Case{"untied_by_saving", "llama3"}, Case{"untied_by_lora", "llama3"},
-                      Case{"tied_lora", "llama3"}),
+                      Case{"tied_lora", "llama3"}, Case{"experts_gpt_oss", "gpt_oss"}),
     [](const auto& info) { return info.param.adapter; });
 
 }  // namespace

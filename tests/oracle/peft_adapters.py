@@ -15,9 +15,17 @@ from reference import tiny
 from reference.checks import Checks, arguments, expect, run
 
 # What is adapted, and how; all-linear but where something else is said.
+EXPERTS = "--lora.target_parameters=mlp.experts.gate_up_proj,mlp.experts.down_proj"
+TOKENS = "--lora.trainable_token_indices=5,262,17,40"
 CASES = {
-    "llama3": {"targets": ["q_proj", "v_proj"], "rank": 4, "alpha": 8, "rslora": False},
-    "mistral": {"targets": ["all-linear"], "rank": 4, "alpha": 4, "rslora": True},
+    "llama3": {"targets": ["q_proj", "v_proj"], "rank": 4, "alpha": 8, "rslora": False,
+               "settings": [TOKENS]},
+    "mistral": {"targets": ["all-linear"], "rank": 4, "alpha": 4, "rslora": True,
+                "settings": [TOKENS]},
+    "mixtral": {"targets": ["q_proj", "v_proj"], "rank": 4, "alpha": 8, "rslora": False,
+                "settings": [EXPERTS]},
+    "gpt_oss": {"targets": ["q_proj", "o_proj"], "rank": 4, "alpha": 8, "rslora": True,
+                "settings": [EXPERTS]},
     "qwen2": {"targets": ["all-linear"], "rank": 2, "alpha": 8, "rslora": False},
     "qwen3": {"targets": ["o_proj", "gate_proj", "down_proj"], "rank": 3, "alpha": 8,
               "rslora": False, "settings": ["--lora.modules_to_save=norm", "--lora.dropout=0.1"]},

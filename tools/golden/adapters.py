@@ -52,6 +52,10 @@ CASES = {
     "experts": ("qwen3_moe", dict(
         target_modules=["o_proj"], r=2,
         target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])),
+    # Gate and up in alternate columns, and matrices the other way round.
+    "experts_gpt_oss": ("gpt_oss", dict(
+        target_modules=["o_proj"], r=2,
+        target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])),
     # New tokens: PEFT saves the embedding, which has more rows than the base model's.
     "resized": ("llama3", dict(target_modules=["k_proj"])),
     # The base model ties its head to the embedding. PEFT then keeps two tables apart, or one.

@@ -7,7 +7,8 @@
 A fixture is an adapter on a model of tests/golden/families, as PEFT saves it, with
 expected.safetensors beside it: tokens and targets of ten batches; of the first the logits, the loss
 and the gradient of all that is trained, under the names of the adapter's file; and the losses of ten
-steps of AdamW with families.py's hyperparameters.
+steps of AdamW with families.py's hyperparameters. Stacked experts (target_parameters) and rows of
+tokens (trainable_token_indices) are adapted where their names say so.
 """
 
 import shutil
@@ -43,6 +44,17 @@ CASES = {
     "embedding_scaled": ("gemma3", dict(target_modules=["embed_tokens", "o_proj"])),
     "head": ("llama2", dict(target_modules=["lm_head", "q_proj"], use_rslora=True)),
     "head_tied": ("llama3", dict(target_modules=["lm_head", "v_proj"])),
+    "experts": ("mixtral", dict(target_modules=["q_proj"], target_parameters=[
+        "mlp.experts.gate_up_proj", "mlp.experts.down_proj"])),
+    "experts_down": ("qwen3_moe", dict(target_modules=[], use_rslora=True, target_parameters=[
+        "mlp.experts.down_proj"], rank_pattern={r"layers\.1\..*down_proj": 3})),
+    "experts_gpt_oss": ("gpt_oss", dict(target_modules=["k_proj", "o_proj"], target_parameters=[
+        "mlp.experts.gate_up_proj", "mlp.experts.down_proj"])),
+    "tokens": ("llama2", dict(target_modules=["k_proj"], trainable_token_indices=[7, 100, 3])),
+    "tokens_positions": ("gpt2", dict(target_modules=["attn.c_proj"], fan_in_fan_out=True,
+                                      trainable_token_indices=[0, 5, 99])),
+    "tokens_scaled": ("gemma3", dict(target_modules=["o_proj"], trainable_token_indices=[70])),
+    "tokens_tied": ("llama3", dict(target_modules=["v_proj"], trainable_token_indices=[7, 100, 3])),
 }
 
 

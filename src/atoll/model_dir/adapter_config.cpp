@@ -278,27 +278,27 @@ void read_sizes(const Fields& fields, nn::LoraOptions& lora) {
       "an object of names and numbers");
 }
 
-void read_tokens(const Fields& fields, AdapterConfig& config) {
+void read_tokens(const Fields& fields, nn::LoraOptions& lora) {
   constexpr const char* kField = "trainable_token_indices";
   const ordered_json* value = fields.find(kField);
   if (value == nullptr) return;
   if (!value->is_object()) {
-    config.tokens.emplace_back("", fields.indices(*value, kField));
+    lora.tokens.emplace_back("", fields.indices(*value, kField));
     return;
   }
   for (const auto& [module, indices] : value->items()) {
-    config.tokens.emplace_back(module, fields.indices(indices, kField));
+    lora.tokens.emplace_back(module, fields.indices(indices, kField));
   }
 }
 
 // As PEFT has it: one number alone, or a list.
-ordered_json json_of_tokens(const AdapterConfig& config) {
-  if (config.tokens.empty()) return nullptr;
-  if (config.tokens.size() == 1 && config.tokens.front().first.empty()) {
-    return config.tokens.front().second;
+ordered_json json_of_tokens(const nn::LoraOptions& lora) {
+  if (lora.tokens.empty()) return nullptr;
+  if (lora.tokens.size() == 1 && lora.tokens.front().first.empty()) {
+    return lora.tokens.front().second;
   }
   ordered_json json = ordered_json::object();
-  for (const auto& [module, indices] : config.tokens) json[module] = indices;
+  for (const auto& [module, indices] : lora.tokens) json[module] = indices;
   return json;
 }
 
@@ -351,7 +351,7 @@ std::string adapter_config_json(const AdapterConfig& config, const nn::ModelConf
       {"target_modules", targets},
       {"target_parameters", list_or_null(lora.target_parameters)},
       {"task_type", "CAUSAL_LM"},
-      {"trainable_token_indices", json_of_tokens(config)},
+      {"trainable_token_indices", json_of_tokens(lora)},
       {"use_dora", lora.use_dora},
       {"use_rslora", lora.rank_stabilized}};
   return json.dump(2) + "\n";
@@ -373,7 +373,7 @@ AdapterConfig parse_adapter_config(std::string_view text, const std::string& ori
   AdapterConfig config;
   read_targets(fields, origin, config.lora);
   read_sizes(fields, config.lora);
-  read_tokens(fields, config);
+  read_tokens(fields, config.lora);
   config.lora.modules_to_save = fields.texts("modules_to_save");
   config.lora.use_dora = fields.flag("use_dora");
   for (const nn::LoraBias bias : {nn::LoraBias::kAdapted, nn::LoraBias::kAll}) {

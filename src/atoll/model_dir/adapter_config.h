@@ -20,9 +20,6 @@ struct AdapterConfig {
   std::string base;         ///< base_model_name_or_path
   bool lora_bias = false;   ///< factors B have biases
   bool keeps_tied = false;  ///< ensure_weight_tying
-  /// Tokens whose rows are trained alone, by the end of their module's name; an empty name is that
-  /// of the token embedding.
-  std::vector<std::pair<std::string, std::vector<std::int64_t>>> tokens;
 };
 
 /// The adapter_config.json that PEFT reads.

@@ -10,6 +10,7 @@
 #include "atoll/base/files/file.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/model_dir/new_rows.h"
+#include "atoll/nn/adapters/expert_adapter.h"
 #include "atoll/nn/models/family.h"
 
 namespace atl::model_dir {
@@ -37,7 +38,7 @@ std::string token_embedding(const std::vector<nn::ModelTensor>& tensors) {
 bool has_tokens_of_its_own(const AdapterConfig& config, const std::string& embedding) {
   const std::vector<std::int64_t>* of_embedding = nullptr;
   const std::vector<std::int64_t>* of_head = nullptr;
-  for (const auto& [name, indices] : config.tokens) {
+  for (const auto& [name, indices] : config.lora.tokens) {
     if (name.empty() || embedding.ends_with(name)) of_embedding = &indices;
     if (!name.empty() && std::string_view(nn::kHeadModule).ends_with(name)) of_head = &indices;
   }
@@ -132,7 +133,7 @@ void AdapterMerge::plan_low_rank(const nn::ModelTensor& tensor, const nn::LoraSh
 }
 
 void AdapterMerge::plan_tokens(const nn::ModelTensor& tensor) {
-  for (const auto& [name, indices] : config_.tokens) {
+  for (const auto& [name, indices] : config_.lora.tokens) {
     const bool is_meant =
         name.empty() ? tensor.module == embedding_ : tensor.module.ends_with(name);
     if (!is_meant) continue;
@@ -150,6 +151,7 @@ void AdapterMerge::plan_tokens(const nn::ModelTensor& tensor) {
 // transformers 5 keeps the experts of a block in two parameters of one module. Where both are
 // adapted, PEFT wraps the module twice, the first parameter inside.
 void AdapterMerge::plan_stacked_experts(nn::Param& param, const nn::LoraRules& rules) {
+  if (param.spec.shape.rank() == 1) return;  // biases, which have no factors
   const bool is_first = param.name.ends_with(".gate_up.weight");
   const std::string module =
       param.name.substr(0, param.name.rfind(".mlp.experts.")) + ".mlp.experts";
@@ -167,7 +169,8 @@ void AdapterMerge::plan_stacked_experts(nn::Param& param, const nn::LoraRules& r
                                          .b_name = tensors_.use(at + ".lora_B.weight"),
                                          .lengths_name = {},
                                          .expert = e,
-                                         .num_experts = count});
+                                         .num_experts = count,
+                                         .order = nn::rows_in_stack(param, count)});
   }
 }
 
@@ -222,7 +225,7 @@ LowRankChange AdapterMerge::read(const LowRank& low_rank, std::int64_t in,
     return change;
   }
   const std::int64_t count = low_rank.num_experts;
-  if (count == 1) {
+  if (low_rank.order.empty()) {
     change.right = tensors_.read(low_rank.a_name, {rank, in});
     change.left = tensors_.read(low_rank.b_name, {rows, rank});
     return change;
@@ -235,10 +238,14 @@ LowRankChange AdapterMerge::read(const LowRank& low_rank, std::int64_t in,
   const auto begin = stacked.a.begin() + low_rank.expert * rank * in;
   change.right.assign(begin, begin + rank * in);
   change.left.resize(static_cast<std::size_t>(rows * rank));
-  const auto step = static_cast<std::size_t>(count);
-  const auto expert = static_cast<std::size_t>(low_rank.expert);
-  for (std::size_t i = 0; i < change.left.size(); ++i)
-    change.left[i] = stacked.b[i * step + expert];
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t in_file = low_rank.order[static_cast<std::size_t>(row)];
+    for (std::int64_t j = 0; j < rank; ++j) {
+      const std::int64_t from = (in_file * rank + j) * count + low_rank.expert;
+      change.left[static_cast<std::size_t>(row * rank + j)] =
+          stacked.b[static_cast<std::size_t>(from)];
+    }
+  }
   return change;
 }
 

@@ -58,6 +58,7 @@ class AdapterMerge {
     // Of a parameter that stacks experts: which, of how many.
     std::int64_t expert = 0;
     std::int64_t num_experts = 1;
+    std::vector<std::int64_t> order;  // the rows in the file, where that has them in another order
   };
   // The factors of all experts of a parameter, read once for all of them.
   struct StackedFactors {

@@ -11,6 +11,7 @@
 #include "atoll/ckpt/gguf/tokenizer.h"
 #include "atoll/ckpt/gguf/writer.h"
 #include "atoll/ckpt/hf/further_blocks.h"
+#include "atoll/ckpt/hf/stacked_experts.h"
 #include "atoll/ckpt/model_files.h"
 #include "atoll/ckpt/safetensors/convert.h"
 #include "atoll/model_dir/export.h"
@@ -87,7 +88,24 @@ class Sources {
   std::int64_t no_importance() const { return no_importance_; }
 
  private:
+  // Experts that Hugging Face's files stack, as GGUF does, in another order.
+  void add_parts(const std::string& name, std::vector<ckpt::FloatRows> parts) {
+    for (ckpt::FloatRows& rows : parts) {
+      const auto found = ckpt::from_hf_name(*model_.shape.form, rows.name);
+      if (!found) {
+        throw user_error("{}: tensor \"{}\" has no place in llama.cpp's {}; export as hf",
+                         directory_.path().string(), name, model_.shape.form->architecture);
+      }
+      num_experts_ = rows.shape.front();
+      rows.name = found->gguf;
+      sources_.push_back({std::move(rows), ckpt::GgmlType::kF32});
+    }
+  }
+
   void add(const std::string& name) {
+    if (auto parts = ckpt::parts_of_stack(directory_.file_of(name), name); !parts.empty()) {
+      return add_parts(name, std::move(parts));
+    }
     const auto found = ckpt::from_hf_name(*model_.shape.form, name);
     if (ckpt::is_buffer(name) && (!found || found->hf != name)) return;
     if (!found) {
@@ -171,7 +189,7 @@ class Sources {
   // llama.cpp wants these so.
   static bool stays_f32(const ckpt::FloatRows& rows) {
     return rows.shape.size() == 1 || rows.name == "position_embd.weight" ||
-           rows.name.ends_with(".ffn_gate_inp.weight");
+           rows.name.ends_with(".ffn_gate_inp.weight") || rows.name.ends_with(".bias");
   }
 
   std::vector<float> importance_of(const ckpt::FloatRows& rows) {

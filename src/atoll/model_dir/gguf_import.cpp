@@ -11,6 +11,7 @@
 #include "atoll/ckpt/gguf/gguf.h"
 #include "atoll/ckpt/gguf/names.h"
 #include "atoll/ckpt/gguf/tokenizer.h"
+#include "atoll/ckpt/hf/stacked_experts.h"
 #include "atoll/model_dir/gguf_latent.h"
 #include "atoll/model_dir/new_directory.h"
 #include "atoll/nn/models/family.h"
@@ -124,17 +125,32 @@ std::int64_t rows_of_a_head(nn::GgufOrder order, std::int64_t head_dim) {
   }
 }
 
+// Row `index` of a stack of vectors (count, n).
+ckpt::FloatRows vector_of_stack(ckpt::FloatRows stack, std::int64_t index) {
+  stack.shape.erase(stack.shape.begin());
+  stack.open = [open = std::move(stack.open), index]() -> ckpt::RowReader {
+    return [read = open(), index](std::int64_t, std::span<float> out) { read(index, out); };
+  };
+  return stack;
+}
+
 // A stack of experts' matrices as a tensor for each; `hf` has "*" for the number.
 void add_experts(const ckpt::GgufFile& file, const ckpt::GgufTensor& tensor, const std::string& hf,
                  std::optional<Dtype> dtype, Imported& imported) {
-  if (tensor.shape.size() != 3) {
+  const bool is_bias = hf.ends_with(".bias");
+  if (tensor.shape.size() != (is_bias ? 2 : 3)) {
     throw damaged_error("{}: tensor \"{}\" has shape {}, not that of a matrix for each expert",
                         file.path().string(), tensor.name, shape_text(tensor.shape));
   }
   for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
-    ckpt::FloatRows rows = ckpt::matrix_of_stack(file.rows(tensor), expert);
+    ckpt::FloatRows rows = is_bias ? vector_of_stack(file.rows(tensor), expert)
+                                   : ckpt::matrix_of_stack(file.rows(tensor), expert);
     rows.name = hf;
     rows.name.replace(hf.find('*'), 1, std::to_string(expert));
+    if (is_bias) {
+      imported.floats.push_back(ckpt::to_source(std::move(rows), float_dtype(tensor, dtype)));
+      continue;
+    }
     const auto bytes = file.bytes(tensor);
     const std::size_t size = bytes.size() / static_cast<std::size_t>(tensor.shape[0]);
     add_blocks(
@@ -272,6 +288,9 @@ void import_gguf(const std::filesystem::path& file, const std::filesystem::path&
   const std::vector<ckpt::TensorSource>& tensors = imported.floats;
   check_complete(config, tensors, file.string());
   if (!dtype) keep_blocks(imported, config);
+  // Of families whose files in Hugging Face's form stack them.
+  if (dtype || imported.blocks.empty())
+    imported.floats = ckpt::stack_experts(std::move(imported.floats));
   const auto texts = ckpt::tokenizer_from_gguf(source);
   NewDirectory directory(out, "--out");
   write_file(directory.temporary() / "config.json", config);

@@ -183,7 +183,15 @@ const char* const kOthers[] = {
         "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
         "first_k_dense_replace": 0, "topk_method": "noaux_tc", "n_group": 4, "topk_group": 2,
         "routed_scaling_factor": 2.5, "norm_topk_prob": true, "rope_interleave": true,
-        "tie_word_embeddings": false})"};
+        "tie_word_embeddings": false})",
+    R"({"model_type": "gpt_oss", "vocab_size": 12, "hidden_size": 32, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "attention_bias": true,
+        "intermediate_size": 32, "max_position_embeddings": 256, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "sliding_window": 24, "tie_word_embeddings": false,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "attention_factor": 1.138629436111989, "truncate": false,
+                         "original_max_position_embeddings": 64}})"};
 
 TEST_F(GgufModelTest, WhatIsExportedComesBack) {
   std::vector<const char*> configs = {kLlama, kGpt2};
@@ -346,6 +354,8 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
       {kOthers[10], "norm_topk_prob", false},
       {kOthers[10], "mlp_only_layers", {0}},
       {kOthers[11], "attention_bias", false},
+      {kOthers[13], "attention_bias", false},
+      {kOthers[13], "layer_types", std::vector<std::string>(3, "sliding_attention")},
   };
   for (const auto& [config, field, value] : refusals) {
     write_model(config);

@@ -11,6 +11,7 @@
 #include "atoll/model_dir/adapter_arithmetic.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/model_dir/new_rows.h"
+#include "atoll/nn/adapters/lora_tokens.h"
 #include "atoll/parallel/store/whole_state.h"
 
 namespace atl::model_dir {
@@ -138,6 +139,22 @@ class Source {
     }
   }
 
+  // Rows of tokens that are trained by themselves begin as the table's.
+  void read_token_rows(std::span<const std::int64_t> tokens, const Tensor& rows) const {
+    const auto at = std::ranges::find_if(names_.params(), [](const nn::Param* param) {
+      return param->is_embedding && !param->is_position &&
+             !nn::is_head_weight(param->files.front().name);
+    });
+    ATOLL_CHECK(at != names_.params().end(), "no embedding");
+    const nn::Param& table = **at;
+    std::vector<std::byte> memory(table.spec.bytes());
+    const Tensor whole(memory.data(), table.spec);
+    read(table, whole);
+    nn::Slice slice = {{}, 0, table.spec.shape.dim(1)};
+    for (const std::int64_t token : tokens) slice.rows.push_back({token, 1});
+    nn::copy_slice(slice, whole, rows);
+  }
+
  private:
   // Whether the model has rows of a parameter that the directory lacks, for new tokens.
   bool grows(const nn::Param& param) const {
@@ -169,6 +186,11 @@ bool has_lengths(const nn::Param& param) {
   return !nn::weight_of_lengths(param.files.front()).empty();
 }
 
+// Whether what an adapter adds begins as the base model says.
+bool begins_as_base(const nn::Param& param) {
+  return has_lengths(param) || nn::is_trained_rows(param);
+}
+
 // The parts of some pieces of values that belong to parameters which the base model has too, or
 // that begin as the base model says.
 std::vector<optim::StateTensor> pieces_of_the_base(const parallel::FlatLayout& layout,
@@ -176,7 +198,7 @@ std::vector<optim::StateTensor> pieces_of_the_base(const parallel::FlatLayout& l
   std::vector<optim::StateTensor> kept;
   for (std::size_t i = 0; i < layout.trained().size(); ++i) {
     const nn::Param& param = *layout.trained()[i];
-    if (nn::is_lora_factor(param) && !has_lengths(param)) continue;
+    if (nn::is_lora_factor(param) && !begins_as_base(param)) continue;
     const std::int64_t begin = layout.offset(i);
     const std::int64_t end = begin + param.spec.shape.num_elements();
     for (const optim::StateTensor& piece : pieces) {
@@ -220,6 +242,9 @@ void load_parameters(const ModelPath& directory, nn::Model& model, parallel::Par
       store.layout(), pieces, &threads,
       [&](const std::string& /*values*/, const nn::Param& param, const Tensor& whole) {
         if (has_lengths(param)) return source.read_lengths(param, whole);
+        if (nn::is_trained_rows(param)) {
+          return source.read_token_rows(nn::tokens_trained_in(model), whole);
+        }
         source.read(param, whole);
       });
   store.values_filled();

@@ -45,10 +45,13 @@ enum class Held { kWide, kQuantised, kAll };
 struct Bench {
   static constexpr std::int64_t kBatch = 2, kLength = 5;
 
-  Bench(const ModelPath& directory, Held held, nn::BuildOptions options = {}) : run(2, 64) {
+  Bench(const ModelPath& directory, Held held, nn::BuildOptions options = {},
+        const std::vector<std::string>& parameters = {})
+      : run(2, 64) {
     const nn::ModelConfig config = read_model_config(directory);
-    model = nn::build_adapted_model(config, options,
-                                    {.rank = 2, .alpha = 2, .targets = {"all-linear"}});
+    model = nn::build_adapted_model(
+        config, options,
+        {.rank = 2, .alpha = 2, .targets = {"all-linear"}, .target_parameters = parameters});
     if (held != Held::kWide) {
       keep_stored(directory, held == Held::kAll ? StoredWeights::kAll : StoredWeights::kQuantised,
                   /*freezes=*/false, *model);
@@ -243,6 +246,65 @@ TEST_F(StoredWeightsTest, BlocksOfGgufComputeWhatTheyComputeWidened) {
   expect_same(kept, plain);
   EXPECT_GT(kept.plan.peak_bytes("packed parameters"), 0U);
   EXPECT_EQ(Bench(directory_ / "floats", Held::kQuantised).gradients, plain.gradients);
+}
+
+constexpr const char* kGptOss = R"({"model_type": "gpt_oss", "vocab_size": 12, "hidden_size": 64,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+  "intermediate_size": 32, "max_position_embeddings": 64, "num_local_experts": 4,
+  "num_experts_per_tok": 2, "sliding_window": 3, "tie_word_embeddings": false,
+  "rope_scaling": {"rope_type": "default"}, "quantization_config": {"quant_method": "mxfp4"}})";
+
+// gpt-oss's experts in MXFP4 with random bits, all else in floats.
+class StoredExpertsTest : public StoredWeightsTest {
+ protected:
+  void SetUp() override {
+    quantises_ = false;
+    fs::create_directories(path());
+    nn::build_model(nn::parse_config(kGptOss, "config.json"), {})->visit(*this);
+    write_file(path() / "config.json", kGptOss);
+    ckpt::write_safetensors(path() / "model.safetensors", tensors_);
+  }
+  void param(nn::Param& param) override {
+    if (param.name.find(".mlp.experts.") == std::string::npos) {
+      return StoredWeightsTest::param(param);
+    }
+    const bool is_down = param.name.find(".down.") != std::string::npos;
+    const std::string stack =
+        param.name.substr(0, param.name.rfind(is_down ? ".down." : ".gate_")) +
+        (is_down ? ".down_proj" : ".gate_up_proj");
+    const std::int64_t rows = param.spec.shape.dim(0) / 4;
+    if (param.spec.shape.rank() == 1) return add_floats(stack + "_bias", {4, rows}, Dtype::kF32);
+    const std::int64_t blocks = param.spec.shape.dim(1) / 32;
+    add_bytes(stack + "_blocks", {4, rows, blocks, 16}, 0, 256);
+    add_bytes(stack + "_scales", {4, rows, blocks}, 121, 4);
+    elements_ += static_cast<std::size_t>(param.spec.shape.num_elements());
+  }
+  void add_bytes(const std::string& name, const Shape& shape, int first, int count) {
+    const auto codes = test::random_tokens(shape, count, tensors_.size());
+    std::string bytes;
+    for (const std::int32_t code : codes.values) bytes += static_cast<char>(first + code);
+    add(name, bytes, {Dtype::kU8, shape});
+  }
+};
+
+TEST_F(StoredExpertsTest, ComputeWhatTheyComputeWidened) {
+  EXPECT_EQ(quantisation_of(path()), "mxfp4");
+  const std::vector<std::string> all = {"experts.gate_up_proj", "experts.down_proj"};
+  for (const auto& parameters : {std::vector<std::string>{}, all}) {
+    const Bench stored(path(), Held::kQuantised, {}, parameters);
+    const Bench wide(path(), Held::kWide, {}, parameters);
+    expect_same(stored, wide);
+    const Bench again(path(), Held::kQuantised, {.recompute = nn::RecomputeMode::kFull},
+                      parameters);
+    EXPECT_EQ(again.gradients, stored.gradients);
+  }
+}
+
+TEST_F(StoredExpertsTest, TakeTheMemoryOfTheirBits) {
+  const Bench stored(path(), Held::kQuantised), wide(path(), Held::kWide);
+  EXPECT_GE(stored.plan.peak_bytes("packed parameters"), elements_ / 32 * 17);
+  EXPECT_LT(stored.plan.peak_bytes("frozen parameters") + 3 * elements_,
+            wide.plan.peak_bytes("frozen parameters"));
 }
 
 TEST_F(StoredWeightsTest, WhatIsWrittenHasFloats) {

@@ -3,12 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include "atoll/base/error.h"
+#include "atoll/nn/adapters/first_factor.h"
+#include "atoll/nn/adapters/lora_experts.h"
+#include "atoll/nn/adapters/lora_tokens.h"
 #include "atoll/nn/adapters/lora_whole.h"
 #include "atoll/nn/adapters/low_rank_embedding.h"
 #include "atoll/nn/adapters/low_rank_head.h"
@@ -105,6 +107,7 @@ bool is_embedding(const Linears& found, const std::string& target) {
 void refuse_unmatched(const Linears& found, const LoraOptions& options, const LoraRules& rules) {
   const std::set<std::string> names = last_names(found);
   if (options.targets.empty() && options.target_pattern.empty()) {
+    if (!options.target_parameters.empty() || !options.tokens.empty()) return;
     throw user_error("LoRA without targets adapts nothing; name some of: {}, or all-linear",
                      joined(names));
   }
@@ -167,11 +170,6 @@ std::vector<LoraGroup> groups_of(const Param& weight, const LoraRules& rules) {
 struct Factors {
   Param a, b, magnitude;
 };
-
-// The variance of PEFT's uniform start, U(-1/sqrt(in), 1/sqrt(in)).
-Init first_of_a(std::int64_t in) {
-  return Init::normal(1.0 / std::sqrt(3.0 * static_cast<double>(in)));
-}
 
 Factors factors_of(const Param& weight, const LoraGroup& group, std::size_t index, bool use_dora) {
   const std::int64_t rank = group.shape.rank;
@@ -349,6 +347,7 @@ constexpr int kFirstDropout = 1 << 15;
 }  // namespace
 
 bool is_lora_factor(const Param& param) {
+  if (is_trained_rows(param)) return true;
   return !param.files.empty() && param.files.front().name.find(".lora_") != std::string::npos;
 }
 
@@ -359,9 +358,6 @@ std::string weight_of_lengths(const FileTensor& file) {
 }
 
 void add_lora(Model& model, const LoraOptions& options) {
-  if (!options.target_parameters.empty()) {
-    throw user_error("adapters with target_parameters are read and merged, not trained");
-  }
   const LoraRules rules(options, "lora.targets");
   const Linears found(model);
   refuse_unmatched(found, options, rules);
@@ -380,6 +376,8 @@ void add_lora(Model& model, const LoraOptions& options) {
   if (const auto head = adapted_head(found, rules)) {
     adapt_head(model, head_module(found), *head, options);
   }
+  adapt_experts(model, options, rules);
+  train_tokens(model, found.params, options, rules);
   train_saved_modules(model, found.params, options, rules);
   train_biases(found.params, options, rules);
 }

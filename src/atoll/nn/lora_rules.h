@@ -49,7 +49,11 @@ struct LoraOptions {
   /// Modules that are trained whole, and all in them: those whose names end so.
   std::vector<std::string> modules_to_save;
   /// Parameters that are adapted without their modules, as target_parameters: names as `targets`.
+  /// Experts that are stacked in one tensor are such: "mlp.experts.down_proj".
   std::vector<std::string> target_parameters;
+  /// Tokens whose rows are trained alone, as trainable_token_indices: by the end of their module's
+  /// name; an empty name is that of the token embedding.
+  std::vector<std::pair<std::string, std::vector<std::int64_t>>> tokens;
   double dropout = 0;  ///< of an adapter's input, in training
   LoraBias bias = LoraBias::kNone;
   /// DoRA (Liu et al. 2024): each row of an adapted weight has a trained length.

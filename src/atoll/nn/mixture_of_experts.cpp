@@ -9,6 +9,7 @@
 #include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/ops/group_bias/group_bias.h"
 #include "atoll/ops/matmul/grouped_matmul.h"
+#include "atoll/ops/packed/grouped.h"
 #include "atoll/ops/routing/expert_rows.h"
 #include "atoll/ops/routing/routing.h"
 #include "atoll/ops/routing/scored_routing.h"
@@ -106,10 +107,27 @@ std::size_t MixtureOfExperts::product_scratch_bytes(const Spec& x) const {
                 ops::grouped_matmul_scratch_bytes(hidden, rows, gate_up_.spec, here, device),
                 ops::grouped_matmul_scratch_bytes(rows, activated, down_.spec, here, device)});
   if (has_biases()) bytes = std::max(bytes, ops::column_sum_scratch_bytes(logits));
+  bytes = std::max(bytes, adapter_scratch_bytes(size.rows));
+  if (gate_up_.is_packed()) {
+    bytes = std::max(bytes, ops::grouped_matmul_packed_scratch_bytes(
+                                hidden, rows, gate_up_.spec.shape, setup_.num_here));
+  }
+  if (down_.is_packed()) {
+    bytes = std::max(bytes, ops::grouped_matmul_packed_scratch_bytes(
+                                rows, activated, down_.spec.shape, setup_.num_here));
+  }
   if (gate_up_.as_int8) {
     bytes =
         std::max({bytes, ops::grouped_matmul_int8_scratch_bytes(rows, gate_up_.spec.shape, here),
                   ops::grouped_matmul_int8_scratch_bytes(activated, down_.spec.shape, here)});
+  }
+  return bytes;
+}
+
+std::size_t MixtureOfExperts::adapter_scratch_bytes(std::int64_t rows) const {
+  std::size_t bytes = 0;
+  for (const auto* adapter : {&of_gate_up_, &of_down_}) {
+    if (*adapter) bytes = std::max(bytes, (*adapter)->scratch_bytes(rows));
   }
   return bytes;
 }
@@ -156,10 +174,20 @@ Footprint MixtureOfExperts::plan(Spec x) const {
 }
 
 void MixtureOfExperts::product(Run& run, const Param& weight, Tensor a, Tensor offsets, Tensor c) {
-  if (weight.as_int8)
+  if (weight.is_packed())
+    ops::grouped_matmul_packed(run, Transpose::kNT, a, weight.packed, offsets, c);
+  else if (weight.as_int8)
     ops::grouped_matmul_int8(run, a, weight.int8, offsets, c);
   else
     ops::grouped_matmul(run, Transpose::kNT, a, weight.value, offsets, c);
+}
+
+void MixtureOfExperts::product_back(Run& run, const Param& weight, const Tensor& dy,
+                                    const Tensor& offsets, const Tensor& dx) {
+  if (weight.is_packed())
+    ops::grouped_matmul_packed(run, Transpose::kNN, dy, weight.packed, offsets, dx);
+  else
+    ops::grouped_matmul(run, Transpose::kNN, dy, weight.value, offsets, dx);
 }
 
 void MixtureOfExperts::activate(Run& run, const Tensor& hidden, const Tensor& h) const {
@@ -240,9 +268,11 @@ void MixtureOfExperts::forward_tokens(Run& run, const Tensor& x, const Tensor& y
   const Tensor hidden = kept[kHidden].rows(0, count);
   dispatch_->to_experts(inner, choices, x, rows);
   product(inner, gate_up_, rows, offsets, hidden);
+  if (of_gate_up_) of_gate_up_->forward(inner, rows, offsets, hidden);
   if (has_biases()) ops::add_group_bias(inner, biases_.gate_up.value, offsets, hidden);
   activate(inner, hidden, h);
   product(inner, down_, h, offsets, rows);
+  if (of_down_) of_down_->forward(inner, h, offsets, rows);
   if (adds_down_bias()) ops::add_group_bias(inner, biases_.down.value, offsets, rows);
   dispatch_->from_experts(inner, choices, rows, kept[kWeights], y);
 }
@@ -293,14 +323,16 @@ void MixtureOfExperts::backward_input(Run& run, const Pass& pass) {
   const Tensor dweights = inner.take_scratch(kept[kWeights].spec());
   const Tensor counts = count_load(inner, kept[kExperts]);
   dispatch_->to_experts(inner, choices, flat(pass.dy), rows);
-  ops::grouped_matmul(inner, Transpose::kNN, rows, down_.value, offsets, dh);
+  product_back(inner, down_, rows, offsets, dh);
+  if (of_down_) of_down_->backward_input(inner, rows, offsets, dh);
   backward_activate(inner, hidden, dh, dhidden, activated);
   dispatch_->weigh(inner, choices, kept[kWeights], dh, activated, dhidden, dweights);
   if (adds_down_bias()) {
     backward_down_bias(inner, choices, offsets, kept[kWeights], rows, dweights, owed[kDdownBias]);
   }
   backward_router(inner, kept, counts, dweights, owed[kDlogits]);
-  ops::grouped_matmul(inner, Transpose::kNN, dhidden, gate_up_.value, offsets, rows);
+  product_back(inner, gate_up_, dhidden, offsets, rows);
+  if (of_gate_up_) of_gate_up_->backward_input(inner, dhidden, offsets, rows);
   dispatch_->from_experts(inner, choices, rows, {}, dx);
   ops::matmul(inner, Transpose::kNN, owed[kDlogits], router_.value, dx, {}, /*accumulate=*/true);
   // Here and not in forward, which recompute calls twice.
@@ -332,17 +364,18 @@ void MixtureOfExperts::backward_weight(Run& run, const Pass& pass) {
   }
   Run inner = run;
   const Tensor rows = inner.take_scratch({x.dtype(), {count, x.dim(1)}});
-  if (!gate_up_.frozen) {
-    dispatch_->to_experts(inner, choices, x, rows);
-    ops::grouped_matmul_tn(inner, owed[kDhidden].rows(0, count), rows, offsets, gate_up_.grad);
-  }
-  if (!down_.frozen) {
-    dispatch_->to_experts(inner, choices, flat(pass.dy), rows);
-    ops::grouped_matmul_tn(inner, rows, owed[kActivated].rows(0, count), offsets, down_.grad);
-  }
+  const Tensor dhidden = owed[kDhidden].rows(0, count);
+  const Tensor activated = owed[kActivated].rows(0, count);
+  if (!gate_up_.frozen || of_gate_up_) dispatch_->to_experts(inner, choices, x, rows);
+  if (!gate_up_.frozen) ops::grouped_matmul_tn(inner, dhidden, rows, offsets, gate_up_.grad);
+  if (of_gate_up_) of_gate_up_->backward_weight(inner, rows, dhidden, offsets);
+  if (!down_.frozen || of_down_) dispatch_->to_experts(inner, choices, flat(pass.dy), rows);
+  if (!down_.frozen) ops::grouped_matmul_tn(inner, rows, activated, offsets, down_.grad);
+  if (of_down_) of_down_->backward_weight(inner, activated, rows, offsets);
 }
 
 void MixtureOfExperts::visit(ParamVisitor& visitor) {
+  if (auto* experts = dynamic_cast<ExpertVisitor*>(&visitor)) experts->experts(*this);
   visitor.param(router_);
   if (!correction_.name.empty()) visitor.param(correction_);
   if (has_biases()) visitor.param(biases_.router);
@@ -350,6 +383,9 @@ void MixtureOfExperts::visit(ParamVisitor& visitor) {
   if (has_biases()) visitor.param(biases_.gate_up);
   visitor.param(down_);
   if (has_biases()) visitor.param(biases_.down);
+  for (auto* adapter : {&of_gate_up_, &of_down_}) {
+    if (*adapter) (*adapter)->visit(visitor);
+  }
 }
 
 }  // namespace atl::nn

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "atoll/nn/adapters/expert_adapter.h"
 #include "atoll/nn/axis.h"
 #include "atoll/nn/expert_load.h"
 #include "atoll/nn/layer.h"
@@ -59,7 +62,16 @@ class MixtureOfExperts final : public Layer {
   void forward(Run& run, const Pass& pass) override;
   void backward_input(Run& run, const Pass& pass) override;
   void backward_weight(Run& run, const Pass& pass) override;
+  /// An ExpertVisitor is told of the layer before its parameters.
   void visit(ParamVisitor& visitor) override;
+
+  std::int64_t num_experts() const { return options_.num_experts; }
+  const Param& gate_up() const { return gate_up_; }
+  const Param& down() const { return down_; }
+  /// From now on the products of gate and up, or of down, have a low-rank adapter beside them. This
+  /// rank has all experts. Before memory is planned.
+  void adapt_gate_up(ExpertAdapter adapter) { of_gate_up_ = std::move(adapter); }
+  void adapt_down(ExpertAdapter adapter) { of_down_ = std::move(adapter); }
 
  private:
   // Of a pass over T tokens: the rows that experts here can get at most.
@@ -87,6 +99,9 @@ class MixtureOfExperts final : public Layer {
                           const Tensor& weights, const Tensor& rows, const Tensor& dweights,
                           const Tensor& dbias);
   static void product(Run& run, const Param& weight, Tensor a, Tensor offsets, Tensor c);
+  static void product_back(Run& run, const Param& weight, const Tensor& dy, const Tensor& offsets,
+                           const Tensor& dx);
+  std::size_t adapter_scratch_bytes(std::int64_t rows) const;
 
   Options options_;
   Param router_;
@@ -94,9 +109,16 @@ class MixtureOfExperts final : public Layer {
   Param down_;
   Biases biases_;
   Param correction_;
+  std::optional<ExpertAdapter> of_gate_up_, of_down_;
   ExpertLoad* load_;
   std::unique_ptr<TokenDispatch> dispatch_;
   TokenDispatch::Setup setup_;
+};
+
+/// A ParamVisitor that changes experts, as LoRA does.
+class ExpertVisitor : public ParamVisitor {
+ public:
+  virtual void experts(MixtureOfExperts& experts) = 0;
 };
 
 }  // namespace atl::nn

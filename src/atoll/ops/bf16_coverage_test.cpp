@@ -24,6 +24,7 @@
 #include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/ops/embedding/embedding.h"
 #include "atoll/ops/embedding/vocabulary_part.h"
+#include "atoll/ops/expert_factors/expert_factors.h"
 #include "atoll/ops/group_bias/group_bias.h"
 #include "atoll/ops/matmul/grouped_matmul.h"
 #include "atoll/ops/matmul/matmul.h"
@@ -31,6 +32,7 @@
 #include "atoll/ops/rope/rope.h"
 #include "atoll/ops/routing/expert_rows.h"
 #include "atoll/ops/testing.h"
+#include "atoll/ops/token_rows/token_rows.h"
 
 namespace atl::ops {
 namespace {
@@ -197,6 +199,18 @@ void add_other_calls(Operands& o, Calls& calls) {
     const DiagonalBlock blocks[] = {{0, 6}};
     block_diagonal(run, 1, o.rows, blocks, o.drows);
   };
+  calls["order_factor"] = [&](TestRun& run) {
+    const std::int64_t columns[] = {0, 2, 1, 3};
+    order_factor(run, 2, {2, true, columns}, o.square, o.change);
+  };
+  calls["place_token_rows"] = [&](TestRun& run) {
+    const std::int32_t slots[] = {-1, 0, 1, -1, 2, -1, -1};
+    place_token_rows(run, 1, slots, o.tokens, o.square, o.drows, o.rows);
+  };
+  calls["place_token_rows_backward"] = [&](TestRun& run) {
+    const std::int32_t slots[] = {-1, 0, 1, -1, 2, -1, -1};
+    place_token_rows_backward(run, 1, slots, o.tokens, o.rows, o.dtable);
+  };
   calls["dora_gain"] = [&](TestRun& run) {
     const DiagonalBlock blocks[] = {{0, 4}};
     dora_gain(run, o.square, o.change, o.vector, blocks, true, o.gain);
@@ -236,6 +250,11 @@ void add_gpt_oss_calls(Operands& o, Calls& calls) {
 
 const std::set<std::string> kNeverBf16 = {
     "block_diagonal_backward",  // a weight gradient from one
+    "order_factor_backward",    // likewise
+    "gated_delta_forward",
+    "gated_delta_backward",  // a state that many tokens change: never rounded
+    "take_columns",
+    "put_columns",  // of logits, in the compute dtype
     "sum_of_squares",
     "sums_of_squares",  // of gradients
     "muon_momentum",
@@ -290,6 +309,7 @@ const std::set<std::string> kOwnTests = {"adamw",
                                          "matmul_packed",
                                          "matmul_packed_backward",
                                          "embedding_packed",
+                                         "grouped_matmul_packed",
                                          "round_to_fp8",
                                          "matmul_fp8",
                                          "linear_fp8",

@@ -12,6 +12,7 @@ namespace {
 
 using layout_test::Layout;
 using layout_test::Outcome;
+using layout_test::small_model;
 using layout_test::Task;
 
 Task task_of(const std::string& family, std::int64_t heads, std::int64_t kv_heads) {
@@ -95,6 +96,48 @@ TEST(LoraLayouts, WhatGoesBeyondFactorsAcrossRanks) {
                                  Layout{.shard = 2, .zero = Zero::kGradients},
                                  Layout{.shard = 2, .replicas = 2, .zero = Zero::kOptimizer}}) {
       SCOPED_TRACE(layout.name());
+      expect_adapted(train(task, layout), expected);
+    }
+  }
+}
+
+// Stacked experts: ranks that share products have both factors of each expert, and each the
+// gradient of its part.
+TEST(LoraLayouts, ExpertsHaveTheGradientsOfOneRank) {
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    Task task = {.model = small_model(family, 4, 2), .build = {.experts = layout_test::kExperts}};
+    task.model.experts.intermediate_size = 7;
+    task.lora = {.rank = 3,
+                 .alpha = 6,
+                 .targets = {"q_proj"},
+                 .target_parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}};
+    const Outcome expected = train(task, {});
+    for (const Layout& layout :
+         {Layout{.tensor = 2}, Layout{.pipeline = 2}, Layout{.tensor = 2, .pipeline = 2},
+          Layout{.shard = 2, .zero = Zero::kParameters},
+          Layout{.tensor = 2, .shard = 2, .zero = Zero::kGradients},
+          Layout{.shard = 2, .replicas = 2, .zero = Zero::kOptimizer}}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
+      expect_adapted(train(task, layout), expected);
+    }
+    task.lora_starts = true;
+    EXPECT_EQ(train(task, {.tensor = 2}).values, train(task, {}).values) << family;
+  }
+}
+
+// Rows of tokens, of a model whose head has a table of its own.
+TEST(LoraLayouts, RowsOfTokensHaveTheGradientsOfOneRank) {
+  for (const char* family : {"llama", "gpt2"}) {
+    Task task = task_of(family, 4, 4);
+    task.model.tie_embeddings = false;
+    task.lora->tokens = {{"", {3, 0, 11}}};
+    task.documents = true;
+    const Outcome expected = train(task, {});
+    for (const Layout& layout :
+         {Layout{.pipeline = 2}, Layout{.shard = 2, .zero = Zero::kParameters},
+          Layout{.shard = 2, .zero = Zero::kGradients}, Layout{.context = 2},
+          Layout{.pipeline = 2, .shard = 2, .zero = Zero::kOptimizer}}) {
+      SCOPED_TRACE(fmt::format("{} {}", family, layout.name()));
       expect_adapted(train(task, layout), expected);
     }
   }

@@ -54,12 +54,12 @@ TEST(AdapterConfig, EveryFieldThatChangesTheAdapterComesBack) {
        .alphas = {{"q_proj", 0.5}},
        .modules_to_save = {"norm"},
        .target_parameters = {"experts.down_proj"},
+       .tokens = {{"embed_tokens", {4, 2}}},
        .bias = nn::LoraBias::kAdapted,
        .use_dora = true},
       "base",
       false,
-      true,
-      {{"embed_tokens", {4, 2}}}};
+      true};
   const model_dir::AdapterConfig back =
       model_dir::parse_adapter_config(model_dir::adapter_config_json(config, model), "x");
   EXPECT_EQ(back.lora.excluded, config.lora.excluded);
@@ -69,7 +69,7 @@ TEST(AdapterConfig, EveryFieldThatChangesTheAdapterComesBack) {
   EXPECT_EQ(back.lora.alphas, config.lora.alphas);
   EXPECT_EQ(back.lora.modules_to_save, config.lora.modules_to_save);
   EXPECT_EQ(back.lora.target_parameters, config.lora.target_parameters);
-  EXPECT_EQ(back.tokens, config.tokens);
+  EXPECT_EQ(back.lora.tokens, config.lora.tokens);
   EXPECT_EQ(back.lora.bias, nn::LoraBias::kAdapted);
   EXPECT_TRUE(back.lora.use_dora);
   EXPECT_TRUE(back.keeps_tied);

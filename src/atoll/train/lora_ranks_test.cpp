@@ -19,6 +19,7 @@ const std::vector<Kind> kKinds = {
     {"dora",
      {"--lora.dora=true", "--lora.rank_pattern=q_proj=2", "--lora.alpha_pattern=up_proj=3"}},
     {"saved", {"--lora.modules_to_save=embed_tokens,norm"}},
+    {"tokens", {"--lora.trainable_token_indices=5,0,7", "--lora.targets=v_proj"}},
 };
 
 class LoraRanks : public RanksFixture {
@@ -56,6 +57,28 @@ TEST_F(LoraRanks, EveryKindResumesBitwise) {
       fs::remove_all(root_ / "parts");
     }
     fs::remove_all(root_ / "base");
+  }
+}
+
+// Stacked experts, with nothing else adapted.
+TEST_F(LoraRanks, ExpertsResumeBitwiseOnAnyLayout) {
+  inline_model_ = true;
+  base_ = train("base", {"--train.steps=3", "--model.family=mixtral", "--model.num_experts=4",
+                         "--model.intermediate_size=24"})
+              .checkpoint;
+  inline_model_ = false;
+  const Kind kind = {"experts",
+                     {"--lora.target_parameters=mlp.experts.gate_up_proj,mlp.experts.down_proj",
+                      "--lora.targets="}};
+  const TrainOutcome whole = train("whole", settings(kind));
+  EXPECT_EQ(train("parts", settings(kind), 3).step, 3);
+  const std::string expected = RanksFixture::whole(whole.checkpoint);
+  EXPECT_EQ(RanksFixture::whole(train("parts", settings(kind)).checkpoint), expected);
+  EXPECT_EQ(train_ranks("pp", 2, settings(kind, {"--parallel.pp=2"})).values, expected);
+  const Ended plain = train_ranks("zero0", 2, settings(kind, {"--dp.zero=0"}));
+  for (const char* zero : {"1", "2", "3"}) {
+    const std::string setting = std::string("--dp.zero=") + zero;
+    EXPECT_EQ(train_ranks(zero, 2, settings(kind, {setting})).values, plain.values) << zero;
   }
 }
 

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "atoll/ckpt/gguf/config.h"
 #include "atoll/ckpt/gguf/names.h"
@@ -48,10 +49,13 @@ class Writer {
   GgufModel model_;
 };
 
-// llama.cpp's YaRN has the paper's growth of scores and bounds that are whole indices.
+// llama.cpp's YaRN has the paper's growth of scores and bounds that are whole indices. Of gpt-oss,
+// whose bounds are none, it takes them for such, as it does of the files that its own converter
+// writes: the family's settings say which they are.
 void add_yarn(const nn::RopeScaling& scaling, const std::string& origin, Writer& writer) {
   const double growth = scaling.factor > 1 ? 0.1 * std::log(scaling.factor) + 1 : 1;
-  if (!scaling.truncate || std::abs(scaling.attention_factor - growth) > 1e-6 ||
+  const bool keeps_bounds = std::string_view(writer.model().shape.form->architecture) == "gpt-oss";
+  if ((!scaling.truncate && !keeps_bounds) || std::abs(scaling.attention_factor - growth) > 1e-6 ||
       scaling.beta_fast != 32 || scaling.beta_slow != 1) {
     throw user_error(
         "{}: this \"yarn\" scaling has an attention_factor, beta_fast, beta_slow or truncate that "

@@ -30,6 +30,11 @@ std::optional<std::int64_t> expert_of(std::string_view stem, std::string_view pa
   return std::stoll(std::string(number));
 }
 
+// Whether a row has whole names, of which Hugging Face's has no ".weight".
+bool has_whole_names(const nn::GgufTensorName& row) {
+  return row.order == nn::GgufOrder::kWholeName || std::string_view(row.gguf).ends_with(".weight");
+}
+
 // One name as block prefix, layer, stem and ".weight" or ".bias", looked up under the spelling that
 // `spelling` picks of a row.
 std::optional<GgufName> translate(const nn::GgufForm& form, std::string_view name,
@@ -42,7 +47,7 @@ std::optional<GgufName> translate(const nn::GgufForm& form, std::string_view nam
     const bool is_inside =
         stem.starts_with(block) && split_layer(stem.substr(block.size()), layer, stem);
     for (const nn::GgufTensorName& row : is_inside ? form.inside : form.outside) {
-      if ((row.order == nn::GgufOrder::kWholeName) != suffix.empty()) continue;
+      if (has_whole_names(row) != suffix.empty()) continue;
       const auto expert = expert_of(stem, row.*spelling);
       if ((stem != row.*spelling && !expert) || (suffix == ".bias" && !row.has_bias)) continue;
       GgufName found;

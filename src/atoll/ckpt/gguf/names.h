@@ -27,7 +27,8 @@ const nn::Family* find_gguf_family(std::string_view architecture, bool has_exper
 /// The architectures that atoll reads from GGUF; lists them, for messages.
 std::string gguf_architectures();
 
-/// The tensor that GGUF calls `name`, if a model of this form has it.
+/// The tensor that GGUF calls `name`, if a model of this form has it. A row of the form whose GGUF
+/// name ends in ".weight" has whole names: Hugging Face's has no such ending.
 std::optional<GgufName> from_gguf_name(const nn::GgufForm& form, std::string_view name);
 /// The tensor that Hugging Face calls `name`, if a model of this form has it; `name` may lack its
 /// first part, as a base model's do: "wte.weight" for "transformer.wte.weight".

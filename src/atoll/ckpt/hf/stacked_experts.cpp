@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "atoll/base/check.h"
@@ -157,6 +160,143 @@ std::optional<TensorSource> stacked_source(const nn::Param& param, const Tensor&
           sink(written.data(), written.size());
         }
       }};
+}
+
+namespace {
+
+// Expert 0's part of a stack by the name of the stack; nothing where that is none.
+std::optional<std::string> name_of_part(std::string_view tensor, std::int64_t part) {
+  constexpr std::string_view kBias = "_bias";
+  const bool is_bias = tensor.ends_with(kBias);
+  if (is_bias) tensor.remove_suffix(kBias.size());
+  const std::size_t at = tensor.rfind(kExperts);
+  if (at == std::string_view::npos) return {};
+  for (const PartName& known : kParts) {
+    if (tensor.substr(at + kExperts.size()) != known.stack || known.number != part) continue;
+    return fmt::format("{}{}0.{}.{}.{}", tensor.substr(0, at), kExperts, known.stack, known.part,
+                       is_bias ? "bias" : "weight");
+  }
+  return {};
+}
+
+// One expert's part of a stack, as rows; the reader holds the expert that was read last.
+RowReader open_part(const SafetensorsFile& file, StackedExpert where, const Shape& part) {
+  struct Held {
+    std::int64_t expert = -1;
+    std::vector<float> values;
+  };
+  const auto held = std::make_shared<Held>();
+  held->values.resize(static_cast<std::size_t>(part.num_elements()));
+  // Of biases a row is a whole expert's.
+  const std::int64_t rows = where.is_bias ? 1 : part.dim(0);
+  return [&file, where, part, held, rows](std::int64_t row, std::span<float> out) mutable {
+    if (row / rows != held->expert) {
+      where.expert = held->expert = row / rows;
+      read_stacked(file, where, Tensor(held->values.data(), {Dtype::kF32, part}));
+    }
+    const auto from = held->values.begin() + row % rows * std::ssize(out);
+    std::copy(from, from + std::ssize(out), out.begin());
+  };
+}
+
+}  // namespace
+
+std::vector<FloatRows> parts_of_stack(const SafetensorsFile& file, const std::string& tensor) {
+  std::vector<FloatRows> parts;
+  for (std::int64_t part = 0; part < 2; ++part) {
+    const auto name = name_of_part(tensor, part);
+    if (!name) continue;
+    const StackedExpert where = *stacked_expert(*name);
+    const Shape stack = file.spec(tensor).shape;
+    if (stack.rank() != (where.is_bias ? 2 : 3) || stack.dim(-1) % where.num_parts != 0) {
+      throw user_error("{}: \"{}\" has shape {}, which is no stack of experts",
+                       file.path().string(), tensor, stack.to_string());
+    }
+    const std::int64_t out = stack.dim(-1) / where.num_parts;
+    const Shape one = where.is_bias ? Shape{out} : Shape{out, stack.dim(1)};
+    FloatRows rows;
+    rows.name = *name;
+    rows.shape = {stack.dim(0), out};
+    if (!where.is_bias) rows.shape.push_back(stack.dim(1));
+    rows.open = [&file, where, one] { return open_part(file, where, one); };
+    parts.push_back(std::move(rows));
+  }
+  return parts;
+}
+
+namespace {
+
+// The bytes of a source.
+std::vector<std::byte> bytes_of(const TensorSource& source) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(source.spec.bytes());
+  source.produce([&](const void* data, std::size_t size) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), begin, begin + size);
+  });
+  return bytes;
+}
+
+// The experts of one stack, by their number and part.
+struct Stack {
+  StackedExpert first;
+  std::map<std::pair<std::int64_t, std::int64_t>, TensorSource> parts;
+};
+
+TensorSource source_of(const std::string& name, Stack stack) {
+  const std::int64_t parts = stack.first.num_parts;
+  const std::int64_t experts = std::ssize(stack.parts) / parts;
+  const Spec part = stack.parts.begin()->second.spec;
+  const std::int64_t out = part.shape.dim(0), in = stack.first.is_bias ? 1 : part.shape.dim(1);
+  const std::int64_t width = out * parts;
+  std::vector<TensorSource> sources;
+  for (auto& [place, source] : stack.parts) {
+    const auto at = std::ssize(sources);
+    ATOLL_CHECK(place == std::pair(at / parts, at % parts) && source.spec == part, "{}: {}", name,
+                source.name);
+    sources.push_back(std::move(source));
+  }
+  ATOLL_CHECK(std::ssize(sources) == experts * parts, "{}", name);
+  const Shape shape = stack.first.is_bias ? Shape{experts, width} : Shape{experts, in, width};
+  return {name, {part.dtype, shape}, [=](const ByteSink& sink) {
+            const std::size_t size = dtype_size(part.dtype);
+            std::vector<std::byte> matrix(static_cast<std::size_t>(width * in) * size);
+            for (std::size_t i = 0; i < sources.size(); ++i) {
+              const std::vector<std::byte> rows = bytes_of(sources[i]);
+              const std::int64_t number = static_cast<std::int64_t>(i) % parts;
+              for (std::int64_t row = 0; row < out; ++row) {
+                copy_column(size, rows.data() + static_cast<std::size_t>(row * in) * size, 1,
+                            matrix.data() + static_cast<std::size_t>(row * parts + number) * size,
+                            width, in);
+              }
+              if (number + 1 == parts) sink(matrix.data(), matrix.size());
+            }
+          }};
+}
+
+}  // namespace
+
+std::vector<TensorSource> stack_experts(std::vector<TensorSource> sources) {
+  std::map<std::string, Stack> stacks;
+  std::vector<TensorSource> all;
+  std::vector<std::pair<std::size_t, std::string>> places;
+  for (TensorSource& source : sources) {
+    const auto where = stacked_expert(source.name);
+    if (!where) {
+      all.push_back(std::move(source));
+      continue;
+    }
+    const auto [at, is_new] = stacks.try_emplace(where->tensor, Stack{*where, {}});
+    if (is_new) {
+      places.emplace_back(all.size(), where->tensor);
+      all.emplace_back();
+    }
+    at->second.parts.emplace(std::pair(where->expert, where->part), std::move(source));
+  }
+  for (const auto& [place, name] : places) {
+    all[place] = source_of(name, std::move(stacks.at(name)));
+  }
+  return all;
 }
 
 }  // namespace atl::ckpt

@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "atoll/ckpt/safetensors/float_rows.h"
 #include "atoll/ckpt/safetensors/safetensors.h"
 #include "atoll/ckpt/safetensors/writer.h"
 #include "atoll/nn/param.h"
@@ -39,5 +41,16 @@ void read_stacked(const SafetensorsFile& file, const StackedExpert& where, const
 /// expert is put in order at a time.
 std::optional<TensorSource> stacked_source(const nn::Param& param, const Tensor& tensor,
                                            Dtype dtype);
+
+/// A stack in a Hugging Face file as GGUF has it: a tensor of each part, gate and up or down, with
+/// the name that stacked_name() gives expert 0, of (experts, out, in), or (experts, out) of biases.
+/// `tensor` is "<...>.experts.gate_up_proj" or "..._bias". Readers hold one expert's part. Nothing
+/// where that is no stack. Throws as read_stacked.
+std::vector<FloatRows> parts_of_stack(const SafetensorsFile& file, const std::string& tensor);
+
+/// The reverse, whatever the order of `sources`: those of one expert's gate and up or down each,
+/// with names as in a Param's files, become one stack, at the place of the first; others stay.
+/// Throws Error(kInternal) where a stack lacks an expert.
+std::vector<TensorSource> stack_experts(std::vector<TensorSource> sources);
 
 }  // namespace atl::ckpt

@@ -26,6 +26,21 @@ constexpr ExpertNames kNames = {.router = "mlp.router",
                                 .has_bias = true,
                                 .swiglu_limit = kSwigluLimit};
 
+// Sinks, which have no ".weight" in Hugging Face's files, have whole names.
+constexpr GgufTensorName kGgufInside[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj", true},
+    {"attn_k", "self_attn.k_proj", true},
+    {"attn_v", "self_attn.v_proj", true},
+    {"attn_output", "self_attn.o_proj", true},
+    {"attn_sinks.weight", "self_attn.sinks"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_gate_inp", "mlp.router", true},
+    {"ffn_gate_exps", "mlp.experts.*.gate_up_proj.gate", true},
+    {"ffn_up_exps", "mlp.experts.*.gate_up_proj.up", true},
+    {"ffn_down_exps", "mlp.experts.*.down_proj.down", true},
+};
+
 bool has_window(std::int64_t layer) {
   return layer % 2 == 0;
 }
@@ -109,6 +124,36 @@ std::string to_json(const ModelConfig& config) {
   return decoder_json(config, "GptOssForCausalLM", own.dump());
 }
 
+// llama.cpp gives the first of two layers the window, and has every bias. Whether the bounds of
+// YaRN are whole indices is for other programs to pass over: see docs/models.md.
+void write_gguf(const ModelConfig& config, const std::string& origin, GgufSettings& to) {
+  for (std::int64_t i = 0; i < config.num_layers; ++i) {
+    if ((config.window(i) > 0) == has_window(i)) continue;
+    throw user_error(
+        "{}: \"layer_types\" or \"sliding_window\" gives layer {} {} window, and llama.cpp's "
+        "gpt-oss has windows in the first of each two layers: export as hf",
+        origin, i, config.window(i) > 0 ? "a" : "no");
+  }
+  if (!config.attention_bias) {
+    throw user_error(
+        "{}: \"attention_bias\" is false, and llama.cpp's gpt-oss needs the biases: export as hf",
+        origin);
+  }
+  to["attention.sliding_window"] = config.sliding_window;
+  to["expert_feed_forward_length"] = config.experts.intermediate_size;
+  if (config.rope_scaling.kind == RopeScaling::Kind::kYarn) {
+    to["rope.scaling.truncate"] = config.rope_scaling.truncate;
+  }
+}
+
+void read_gguf(GgufSettings& from, ModelConfig& config) {
+  config.sliding_window =
+      static_cast<std::int64_t>(take_gguf_number(from, "attention.sliding_window", kWindow));
+  set_windows(config);
+  config.intermediate_size = config.experts.intermediate_size;
+  config.rope_scaling.truncate = take_gguf_number(from, "rope.scaling.truncate", 0) != 0;
+}
+
 std::unique_ptr<Model> build(const ModelConfig& config, const BuildOptions& options) {
   if (options.device != DeviceKind::kCpu) {
     throw user_error(
@@ -131,7 +176,13 @@ Family gpt_oss_family() {
           .build = build,
           .has_experts = true,
           .has_window_setting = true,
-          .aliases = kAliases};
+          .aliases = kAliases,
+          .gguf = {.architecture = "gpt-oss",
+                   .outside = decoder_gguf_outside(),
+                   .inside = kGgufInside,
+                   .write = write_gguf,
+                   .read = read_gguf,
+                   .has_windows = true}};
 }
 
 }  // namespace atl::nn

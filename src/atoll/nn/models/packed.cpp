@@ -1,15 +1,18 @@
 #include "atoll/nn/models/packed.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "atoll/base/error.h"
 #include "atoll/nn/linear.h"
+#include "atoll/nn/mixture_of_experts.h"
 
 namespace atl::nn {
 
 namespace {
 
-class Packer final : public ParamVisitor {
+class Packer final : public ExpertVisitor {
  public:
   Packer(const Model& model, const FormatOfTensor& format_of, bool freezes)
       : format_of_(format_of), freezes_(freezes), takes_tables_(model.head != nullptr) {}
@@ -17,9 +20,13 @@ class Packer final : public ParamVisitor {
   // The weight of a Linear is the first parameter that comes after it. Token embeddings and heads
   // stay as they are too, where the head is one that takes them.
   void linear(Linear& /*linear*/) override { is_weight_ = true; }
+  void experts(MixtureOfExperts& experts) override {
+    stacks_ = {&experts.gate_up(), &experts.down()};
+  }
   void param(Param& param) override {
     const bool is_table = takes_tables_ && param.is_embedding && !param.is_position;
-    const bool may_be = std::exchange(is_weight_, false) || is_table;
+    const bool is_stack = std::find(stacks_.begin(), stacks_.end(), &param) != stacks_.end();
+    const bool may_be = std::exchange(is_weight_, false) || is_table || is_stack;
     if (may_be && (param.frozen || freezes_) && !param.is_packed()) pack(param);
   }
 
@@ -42,6 +49,7 @@ class Packer final : public ParamVisitor {
   bool freezes_;
   bool takes_tables_;  // a head that ranks of a pipeline or of a vocabulary share reads floats
   bool is_weight_ = false;
+  std::vector<const Param*> stacks_;  // of the experts whose parameters come next
 };
 
 }  // namespace

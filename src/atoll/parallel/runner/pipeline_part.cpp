@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "atoll/base/check.h"
 #include "atoll/parallel/schedule/schedules.h"
@@ -13,14 +14,27 @@ namespace atl::parallel {
 
 namespace {
 
-// Finds the first parameter that a layer visits: for an embedding, its table.
-class FirstParam final : public nn::ParamVisitor {
+// What a layer trains.
+class Trained final : public nn::ParamVisitor {
  public:
   void param(nn::Param& param) override {
-    if (first == nullptr) first = &param;
+    if (!param.frozen) all.push_back(&param);
   }
-  nn::Param* first = nullptr;
+  std::vector<nn::Param*> all;
 };
+
+// What a head shares with the embedding: a tied table, or of a frozen one rows that are trained by
+// themselves. Null: nothing that is trained.
+nn::Param* trained_at_both_ends(const nn::Model& model) {
+  Trained first;
+  Trained last;
+  model.stages.front()->visit(first);
+  model.stages.back()->visit(last);
+  for (nn::Param* param : first.all) {
+    if (std::find(last.all.begin(), last.all.end(), param) != last.all.end()) return param;
+  }
+  return nullptr;
+}
 
 }  // namespace
 
@@ -36,11 +50,10 @@ PipelinePart::PipelinePart(nn::Model& model, const PipelineOptions& options, std
                schedule.folded};
   lists_ = actions_of_ranks(schedule, pipeline_);
   bubble_ = simulate_pipeline(pipeline_, lists_, costs).bubble();
-  FirstParam table;
-  model.stages.front()->visit(table);
   // A frozen table has no gradient, so the two ranks have nothing to sum.
-  is_tied_ = model.config.tie_embeddings && head_rank() != 0 && !table.first->frozen;
-  if (is_tied_ && (options.rank == 0 || options.rank == head_rank())) tied_ = table.first;
+  nn::Param* shared = trained_at_both_ends(model);
+  is_tied_ = shared != nullptr && head_rank() != 0;
+  if (is_tied_ && (options.rank == 0 || options.rank == head_rank())) tied_ = shared;
   keep_stages(model, pipeline_, options.rank);
 }
 

@@ -81,11 +81,15 @@ TEST_P(Families, ManyTogetherGetWhatEachGetsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Families,
-                         testing::Values("llama", "gpt2", "mistral", "mixtral", "gpt_neox"),
+                         testing::Values("llama", "gpt2", "mistral", "mixtral", "gpt_neox",
+                                         "gpt_oss"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(BatchGenerator, GreedyTokensAreThoseOfTheEngineForOneSequence) {
-  const nn::ModelConfig config = tiny_config("llama");
+// Of gpt_oss: windows and sinks in both caches.
+class OneSequence : public testing::TestWithParam<const char*> {};
+
+TEST_P(OneSequence, GreedyTokensAreThoseOfTheEngine) {
+  const nn::ModelConfig config = tiny_config(GetParam());
   auto model = tiny_model(config, kRoom);
   test::TestRun run;
   InferenceEngine engine(*run.device, config, 160);
@@ -113,6 +117,9 @@ TEST(BatchGenerator, GreedyTokensAreThoseOfTheEngineForOneSequence) {
     EXPECT_NEAR(answer.tokens[i].logprob, scores[prompt.size() - 1 + i], 1e-3);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(BatchGenerator, OneSequence, testing::Values("llama", "gpt_oss"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(BatchGenerator, GuessesChangeNothingAndSaveSteps) {
   const nn::ModelConfig config = tiny_config("llama");

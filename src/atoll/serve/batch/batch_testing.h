@@ -43,6 +43,12 @@ inline nn::ModelConfig tiny_config(const std::string& family) {
   if (family == "mixtral") {
     config.experts = {.num_experts = 4, .top_k = 2, .intermediate_size = 16};
   }
+  if (family == "gpt_oss") {
+    config.experts = {.num_experts = 4, .top_k = 2, .intermediate_size = 16};
+    config.attention_bias = true;
+    config.sliding_window = 24;
+    config.windowed_layers = {true, false};
+  }
   return config;
 }
 

@@ -95,6 +95,9 @@ void add_names_of_the_rest(Settings& s) {
   s.known_elsewhere_as("lora.alpha", {"lora_alpha"});
   s.known_elsewhere_as("lora.dropout", {"lora_dropout"});
   s.known_elsewhere_as("lora.modules_to_save", {"modules_to_save", "lora_modules_to_save"});
+  s.known_elsewhere_as("lora.target_parameters", {"target_parameters", "lora_target_parameters"});
+  s.known_elsewhere_as("lora.trainable_token_indices",
+                       {"trainable_token_indices", "lora_trainable_token_indices"});
   s.known_elsewhere_as("lora.dora", {"use_dora", "dora", "peft_use_dora"});
   s.known_elsewhere_as("lora.bias", {"lora_bias"});
   s.known_elsewhere_as("lora.exclude", {"exclude_modules"});

@@ -179,6 +179,8 @@ struct LoraSettings {
   bool rank_stabilized = false;
   double dropout = 0;
   std::vector<std::string> modules_to_save;
+  std::vector<std::string> target_parameters;
+  std::vector<double> trainable_token_indices;  ///< whole numbers
   std::vector<std::string> exclude;
   std::vector<std::string> rank_pattern;   ///< "PATTERN=RANK"
   std::vector<std::string> alpha_pattern;  ///< "PATTERN=ALPHA"

@@ -216,6 +216,10 @@ void check_alpha_pattern(const TrainConfig& config, const Settings& /*settings*/
   alpha_patterns(config.lora.alpha_pattern);
 }
 
+void check_trained_tokens(const TrainConfig& config, const Settings& /*settings*/) {
+  trained_tokens(config.lora.trainable_token_indices);
+}
+
 }  // namespace
 
 void add_lora(SettingRegistry& settings, TrainConfig& c) {
@@ -255,6 +259,27 @@ void add_lora(SettingRegistry& settings, TrainConfig& c) {
       .only_with("lora.rank", changed("8"))
       .not_beside("parallel.tp", "ranks have parts of a module")
       .not_beside("parallel.pp", "one rank writes the adapter for all");
+  settings
+      .add("lora.target_parameters", &l.target_parameters,
+           "Stacked experts to adapt, as PEFT's target_parameters: mlp.experts.gate_up_proj, "
+           "mlp.experts.down_proj. An empty lora.targets then adapts nothing else.")
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .not_beside("lora.dropout", "an adapted parameter has no input of its own that could drop")
+      .not_beside("lora.dora", "experts have no lengths of rows")
+      .not_beside("device.kind", Values({"cuda", "fake_cuda"}),
+                  "no kernel for GPUs puts factors of experts in order");
+  settings
+      .add(
+          "lora.trainable_token_indices", &l.trainable_token_indices,
+          "Tokens whose rows of the embedding are trained, as PEFT's trainable_token_indices; of a "
+          "head that shares the embedding likewise.")
+      .fixed()
+      .only_with("lora.rank", changed("8"))
+      .not_beside("device.kind", Values({"cuda", "fake_cuda"}),
+                  "no kernel for GPUs puts rows in their places")
+      .not_beside("parallel.tp", "ranks have parts of the embedding")
+      .checked("Each is a whole number, once.", check_trained_tokens);
   settings
       .add("lora.exclude", &l.exclude,
            "Modules not to adapt, as PEFT's exclude_modules: names, or one regular expression for "

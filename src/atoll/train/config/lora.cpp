@@ -1,7 +1,9 @@
 #include "atoll/train/config/lora.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 
 #include "atoll/base/error.h"
 
@@ -42,6 +44,21 @@ std::vector<std::pair<std::string, double>> alpha_patterns(
     const std::vector<std::string>& entries) {
   return split<double>(entries, "lora.alpha_pattern", "a number above 0",
                        [](double alpha) { return alpha > 0 && std::isfinite(alpha); });
+}
+
+std::vector<std::int64_t> trained_tokens(const std::vector<double>& entries) {
+  std::vector<std::int64_t> tokens;
+  for (const double entry : entries) {
+    const bool is_token = entry >= 0 && entry <= INT32_MAX && entry == std::floor(entry);
+    const auto token = static_cast<std::int64_t>(is_token ? entry : -1);
+    if (is_token && std::find(tokens.begin(), tokens.end(), token) == tokens.end()) {
+      tokens.push_back(token);
+      continue;
+    }
+    throw user_error("lora.trainable_token_indices has {}{}; its entries are tokens, each once",
+                     entry, is_token ? " twice" : "");
+  }
+  return tokens;
 }
 
 }  // namespace atl::train

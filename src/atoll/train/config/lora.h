@@ -14,4 +14,8 @@ std::vector<std::pair<std::string, std::int64_t>> rank_patterns(
 /// "PATTERN=ALPHA" of lora.alpha_pattern likewise; an alpha is above 0.
 std::vector<std::pair<std::string, double>> alpha_patterns(const std::vector<std::string>& entries);
 
+/// lora.trainable_token_indices as tokens. Throws Error(kUser) naming the entry for one that is no
+/// whole number from 0, or that is there twice.
+std::vector<std::int64_t> trained_tokens(const std::vector<double>& entries);
+
 }  // namespace atl::train

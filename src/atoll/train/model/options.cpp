@@ -98,8 +98,12 @@ nn::LoraOptions lora_options(const LoraSettings& settings) {
                           .ranks = rank_patterns(settings.rank_pattern),
                           .alphas = alpha_patterns(settings.alpha_pattern),
                           .modules_to_save = settings.modules_to_save,
+                          .target_parameters = settings.target_parameters,
                           .dropout = settings.dropout,
                           .use_dora = settings.dora};
+  if (!settings.trainable_token_indices.empty()) {
+    lora.tokens = {{"", trained_tokens(settings.trainable_token_indices)}};
+  }
   if (settings.bias == "all") lora.bias = nn::LoraBias::kAll;
   if (settings.bias == "lora_only") lora.bias = nn::LoraBias::kAdapted;
   if (is_pattern(lora.excluded)) {
