@@ -18,6 +18,7 @@
 #include "atoll/base/quantity.h"
 #include "atoll/cli/models/open_generator.h"
 #include "atoll/cli/models/shared_engine.h"
+#include "atoll/cli/models/shared_model.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
@@ -318,6 +319,11 @@ int answer_together(const TaskArguments& arguments, Ready& ready, serve::Weights
   });
 }
 
+bool takes_cpu(const train::TrainConfig& config, comm::World& world) {
+  if (config.device.kind != "auto") return config.device.kind == "cpu";
+  return open_model_device(config, world)->kind() == DeviceKind::kCpu;
+}
+
 }  // namespace
 
 int evaluate_task(const TaskArguments& arguments, comm::World& world,
@@ -333,7 +339,7 @@ int evaluate_task(const TaskArguments& arguments, comm::World& world,
     ready.path = ready.model.path;
     ready.config = model_dir::read_model_config(ready.path);
   });
-  if (world.size() == 1 && config.device.kind == "cpu") {
+  if (world.size() == 1 && takes_cpu(config, world)) {
     return answer_together(arguments, ready, weights, config.device.threads);
   }
   SharedEngine shared(world, config, ready.path, ready.config,
