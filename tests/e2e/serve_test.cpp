@@ -72,6 +72,34 @@ TEST_F(Serve, TheSameTextByEveryWay) {
   EXPECT_EQ(end(server), 0);
 }
 
+TEST_F(Serve, RanksThatShareProductsWriteTheSameText) {
+  const json request = {{"prompt", "the sea is"}, {"max_tokens", 40}, {"seed", 7}};
+  Running one = serve();
+  const std::string text = text_of(post(one.port, "/v1/completions", request));
+  const std::vector<double> expected = prompt_logprobs(one.port, "run");
+  EXPECT_EQ(end(one), 0);
+  Running two = serve({"--tp=2"});
+  EXPECT_EQ(text_of(post(two.port, "/v1/completions", request)), text);
+  const std::vector<double> found = prompt_logprobs(two.port, "run");
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << i;
+  EXPECT_EQ(end(two), 0);
+
+  const auto refused = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"serve", path("run"), "--port=0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Finished finished = atoll(arguments);
+    EXPECT_EQ(finished.exit_code, 2);
+    return error_line(finished);
+  };
+  EXPECT_THAT(refused({"--tp=2", "--stages=127.0.0.1:1"}), HasSubstr("--tp=2 with --stages"));
+  EXPECT_THAT(refused({"--tp=2", "--follow=3"}), HasSubstr("--tp=2 with --follow"));
+  EXPECT_THAT(refused({"--tp=2", "--adapter=a=b"}), HasSubstr("--tp=2 with --adapter"));
+  EXPECT_THAT(refused({"--tp=2", "--adapter-dir=" + path(".")}), HasSubstr("with --adapter-dir"));
+  EXPECT_THAT(refused({"--tp=2", "--threads=1"}), HasSubstr("with fewer --threads"));
+  EXPECT_THAT(refused({"--tp=64"}), HasSubstr("cannot be shared"));
+}
+
 TEST_F(Serve, JobsGoOnWhereTheyWere) {
   std::string requests;
   for (int i = 0; i < 20; ++i) {

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "atoll/base/error.h"
 #include "atoll/ops/elementwise/elementwise.h"
 #include "atoll/ops/fp8/fp8.h"
 #include "atoll/ops/int8/int8.h"
+#include "atoll/ops/matmul/low_rank_rows.h"
 #include "atoll/ops/matmul/matmul.h"
 #include "atoll/ops/packed/packed.h"
 
@@ -143,22 +145,8 @@ std::size_t Linear::adapter_scratch_bytes(const Spec& x) const {
   return held + 2 * one + align_up(gain.bytes()) + align_up(weight_.spec.bytes());
 }
 
-// Of any number of rows up to those of x: a product of fewer rows may take another way.
-std::size_t Linear::served_scratch_bytes(const Spec& x, const Spec& y) const {
-  const auto rows_of = [](std::int64_t rows, std::int64_t columns) {
-    return Spec{Dtype::kF32, {rows, columns}};
-  };
-  const Shape& w = weight_.spec.shape;
-  const std::int64_t rank = served_->max_rank;
-  std::size_t products = 0;
-  for (std::int64_t rows = 1; rows <= x.shape.num_rows(); ++rows) {
-    products = std::max({products,
-                         ops::matmul_scratch_bytes(Transpose::kNT, rows_of(rows, w.dim(1)),
-                                                   rows_of(rank, w.dim(1)), device_),
-                         ops::matmul_scratch_bytes(Transpose::kNT, rows_of(rows, rank),
-                                                   rows_of(w.dim(0), rank), device_)});
-  }
-  return align_up(x.with_last(rank).bytes()) + align_up(y.bytes()) + products;
+std::size_t Linear::served_scratch_bytes(const Spec& x, const Spec& /*y*/) const {
+  return align_up(x.with_last(served_->max_rank).bytes());
 }
 
 void Linear::forward(Run& run, const Pass& pass) {
@@ -219,20 +207,13 @@ void Linear::add_served(Run& run, const Pass& pass) {
   const auto as_rows = [](const Tensor& tensor) {
     return tensor.reshaped({tensor.spec().shape.num_rows(), tensor.dim(-1)});
   };
+  std::vector<ops::LowRankRows> parts;
   for (const AdapterRows& rows : served_->rows) {
     if (rows.adapter >= served_factors_.size()) continue;
     const ServedFactors& factors = served_factors_[rows.adapter];
-    if (!factors.a.defined()) continue;
-    Run inner = run;
-    const std::int64_t end = rows.begin + rows.count;
-    const Tensor x = as_rows(pass.x).rows(rows.begin, end);
-    const Tensor y = as_rows(pass.y).rows(rows.begin, end);
-    const Tensor low = inner.take_scratch({Dtype::kF32, {rows.count, factors.a.dim(0)}});
-    const Tensor change = inner.take_scratch(y.spec());
-    ops::matmul(inner, Transpose::kNT, x, factors.a, low);
-    ops::matmul(inner, Transpose::kNT, low, factors.b, change);
-    ops::add(inner, y, change, y);
+    if (factors.a.defined()) parts.push_back({rows.begin, rows.count, factors.a, factors.b});
   }
+  ops::add_low_rank_rows(run, parts, as_rows(pass.x), as_rows(pass.y));
 }
 
 void Linear::backward_input(Run& run, const Pass& pass) {

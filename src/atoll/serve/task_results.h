@@ -6,8 +6,8 @@
 #include <string>
 
 #include "atoll/serve/task.h"
+#include "atoll/serve/task_answer.h"
 #include "atoll/serve/task_encoding.h"
-#include "atoll/serve/task_runner.h"
 
 namespace atl::serve {
 

@@ -13,63 +13,28 @@
 #include "atoll/base/error.h"
 #include "atoll/ops/testing.h"
 #include "atoll/serve/task_results.h"
-#include "atoll/text/new_tokenizers.h"
+#include "atoll/serve/task_testing.h"
 
 namespace atl::serve {
 namespace {
 
+using test::choosing;
+using test::letter_model;
+using test::letters;
+using test::Question;
+using test::questions;
+using test::repeated;
+using test::writing;
 using ::testing::HasSubstr;
-
-// One token a character: what a text spells is known, and any longer text spans tokens.
-Tokenizer letters() {
-  const std::vector<std::string_view> texts = {"abcdefghijklmnopqrstuvwxyz .\n"};
-  return make_char_tokenizer(texts);
-}
-
-nn::ModelConfig tiny() {
-  nn::ModelConfig config;
-  config.family = "llama";
-  config.vocab_size = letters().vocab_size();
-  config.hidden_size = 24;
-  config.num_layers = 2;
-  config.heads = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 6};
-  config.intermediate_size = 40;
-  config.max_positions = 256;
-  config.initializer_range = 0.3;
-  return config;
-}
 
 // The model with its device.
 struct Model {
-  Model() : engine(*run.device, tiny(), tiny().max_positions) { engine.store().initialise(run, 5); }
+  Model() : engine(*run.device, letter_model(), letter_model().max_positions) {
+    engine.store().initialise(run, 5);
+  }
   test::TestRun run;
   InferenceEngine engine;
 };
-
-struct Question {
-  TaskItem item;
-  EncodedItem encoded;
-};
-
-Question encoded(TaskItem item) {
-  const Tokenizer tokenizer = letters();
-  EncodedItem tokens = TaskEncoder(tokenizer, std::nullopt, false, "quiz.jsonl").encode(item);
-  return {std::move(item), std::move(tokens)};
-}
-
-Question choosing(const std::string& prompt, std::vector<std::string> choices) {
-  TaskItem item;
-  item.prompt = prompt;
-  item.choices = std::move(choices);
-  return encoded(std::move(item));
-}
-
-Question writing(const std::string& prompt, std::vector<std::string> answers) {
-  TaskItem item;
-  item.prompt = prompt;
-  item.answers = std::move(answers);
-  return encoded(std::move(item));
-}
 
 // Log-softmax sums the slow way: an engine of its own, one token after the other.
 double slow_score(const EncodedItem& item, std::size_t choice) {
@@ -89,24 +54,6 @@ double slow_score(const EncodedItem& item, std::size_t choice) {
 // Pieces of 64 and 8 tokens against single ones: each of about 10 products that a token goes
 // through is a sum of at most 40 terms, so off by 40 eps of its size, which stays within 8.
 constexpr double kPerToken = 10 * 40 * 8 * 0.5 * std::numeric_limits<float>::epsilon();
-
-std::string repeated(const std::string& text, int count) {
-  std::string result;
-  for (int i = 0; i < count; ++i) result += text;
-  return result;
-}
-
-// Prompts around the lengths of pieces, choices shorter and longer than one.
-std::vector<Question> questions() {
-  const std::string examples = repeated("the sea is wide. ", 8);  // 136 characters
-  return {choosing("a", {" b", " cd"}),
-          choosing("the islands lie", {" in a ring of many small stones and sand", " far", "."}),
-          choosing(examples + "the sea is", {" deep", " wide"}),
-          choosing(examples + "the ring is ", {"round", "square", "round"}),
-          choosing(examples.substr(0, 128), {"b", " c"}),
-          choosing(examples.substr(0, 65), {" xyz", repeated("long ", 14)}),
-          choosing("a", {" b", " cd"})};
-}
 
 TEST(TaskRunner, ScoresAreSumsOfLogSoftmax) {
   Model model;

@@ -59,6 +59,7 @@ struct Options {
   std::int64_t max_queue_tokens = 0;
   std::int64_t cache_mib = 0;
   int threads = 0;
+  int tensor_ranks = 1;
   std::int64_t drain_seconds = 30;
   std::int64_t follow_seconds = 0;
   std::string log;
@@ -135,6 +136,27 @@ void check_stages(const Options& options) {
          "each stage takes the best that its CPU has, which gives the same bits; leave it out");
 }
 
+// What ranks that share products cannot do.
+void check_tensor_ranks(const Options& options) {
+  if (options.tensor_ranks == 1) return;
+  const auto refuse = [&](bool given, const char* option, const char* why) {
+    if (given) throw user_error("--tp={} with {}: {}", options.tensor_ranks, option, why);
+  };
+  refuse(!options.stages.empty(), "--stages",
+         "each machine has whole layers there, whose products it computes alone; leave one of the "
+         "two out");
+  refuse(!options.adapters.empty(), "--adapter",
+         "ranks have their part of the model as it is; merge the adapter before (`atoll export "
+         "--merge`), or leave --tp out");
+  refuse(!options.adapter_directory.empty(), "--adapter-dir",
+         "ranks have their part of the model as it is; merge an adapter before (`atoll export "
+         "--merge`), or leave --tp out");
+  refuse(options.follow_seconds != 0, "--follow",
+         "ranks keep the weights that they have read; leave one of the two out");
+  refuse(options.threads != 0 && options.threads < options.tensor_ranks, "fewer --threads",
+         "each rank needs a thread of its own; give more threads, or fewer ranks");
+}
+
 void check_adapters(const Options& options) {
   const std::string& directory = options.adapter_directory;
   if (directory.empty() || fs::is_directory(directory)) return;
@@ -154,6 +176,7 @@ GeneratorNeeds needs_of(const Options& options, const model_dir::ModelPath& path
       .cache_bytes = static_cast<std::size_t>(options.cache_mib) << 20,
       .threads = options.threads,
       .stages = {options.stages, options.spares, options.layers, options.identity, options.groups},
+      .tensor_ranks = options.tensor_ranks,
       .max_adapters = bounds.max_adapters,
       .adapter_rank = bounds.rank,
       .weights_name = options.weights.weights};
@@ -310,6 +333,7 @@ void drain(api::Service& service, launch::SignalFd& signals, std::chrono::second
 
 int run(const Options& options) {
   check_stages(options);
+  check_tensor_ranks(options);
   check_adapters(options);
   launch::SignalFd signals;  // before any thread is made
   std::optional<OpenModel> model;
@@ -354,6 +378,13 @@ void add_engine(ArgumentParser& parser, Options& options) {
       .range(std::int64_t{1}, std::int64_t{1} << 30);
   constexpr int kMostThreads = 1 << 12;
   parser.add_option("--threads", options.threads, "Threads that compute").range(1, kMostThreads);
+  constexpr int kMostRanks = 256;
+  parser
+      .add_option("--tp", options.tensor_ranks,
+                  "Ranks of this process that share each product, and the threads: one for each "
+                  "socket or memory of a machine that has several")
+      .range(1, kMostRanks)
+      .show_default();
   add_weights(parser, options.weights);
 }
 

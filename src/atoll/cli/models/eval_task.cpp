@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "atoll/base/files/append_file.h"
 #include "atoll/base/files/paths.h"
@@ -14,11 +16,15 @@
 #include "atoll/base/files/text_encoding.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/cli/models/open_generator.h"
 #include "atoll/cli/models/shared_engine.h"
+#include "atoll/cli/models/shared_model.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/model_dir/model_source.h"
+#include "atoll/serve/batch/task_batch.h"
 #include "atoll/serve/task_results.h"
+#include "atoll/serve/task_runner.h"
 #include "atoll/train/progress/interrupt.h"
 #include "atoll/train/progress/progress.h"
 
@@ -32,6 +38,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kDefaultMaxTokens = 256;
 constexpr std::chrono::seconds kProgressInterval{10};
+// Requests that run together: products of so many rows and more are as fast as they get.
+constexpr std::int64_t kRequestsAtOnce = 16;
 
 // The items, which can be answered as the arguments say.
 std::vector<serve::TaskItem> read_items(const TaskArguments& arguments,
@@ -119,22 +127,18 @@ struct Totals {
   std::int64_t seen() const { return items() + skipped; }
 };
 
-// Answers one item and counts it; returns its line of the results, none when interrupted.
-std::optional<std::string> answer(serve::TaskRunner& runner, const serve::TaskItem& item,
-                                  const serve::EncodedItem& encoded, Totals& totals) {
+// Counts an answer; returns its line of the results.
+std::string count(const serve::TaskItem& item, const serve::EncodedItem& encoded,
+                  const serve::TaskAnswer& answer, Totals& totals) {
   totals.truncated += encoded.dropped > 0 ? 1 : 0;
-  if (item.is_multiple_choice()) {
-    const auto scores = runner.score(item, encoded);
-    if (!scores) return std::nullopt;
-    totals.acc.add(scores->best == item.answer);
-    totals.acc_norm.add(scores->best_per_character == item.answer);
-    return serve::to_json(item, encoded, *scores);
+  if (answer.scores) {
+    totals.acc.add(answer.scores->best == item.answer);
+    totals.acc_norm.add(answer.scores->best_per_character == item.answer);
+    return serve::to_json(item, encoded, *answer.scores);
   }
-  const auto made = runner.generate(item, encoded);
-  if (!made) return std::nullopt;
-  totals.exact_match.add(made->correct);
-  totals.cut += made->end == serve::AnswerEnd::kMaxNewTokens ? 1 : 0;
-  return serve::to_json(item, encoded, *made);
+  totals.exact_match.add(answer.generated->correct);
+  totals.cut += answer.generated->end == serve::AnswerEnd::kMaxNewTokens ? 1 : 0;
+  return serve::to_json(item, encoded, *answer.generated);
 }
 
 void print_share(const char* name, const serve::Accuracy& share) {
@@ -222,38 +226,102 @@ void prepare(const TaskArguments& arguments, Ready& ready) {
   }
 }
 
-// Answers the items and prints the shares; returns the exit code.
-int answer_all(const TaskArguments& arguments, Ready& ready, serve::InferenceEngine& engine) {
-  engine.limit_vocabulary(ready.tokenizer->vocab_size());
-  ready.options.stop_tokens = model_dir::stop_tokens(ready.path, *ready.tokenizer);
-  std::optional<AppendFile> results;  // made this late, so that no mistake leaves an empty one
-  if (!arguments.out.empty()) results.emplace(arguments.out);
-
-  const train::InterruptGuard interrupt("it ends after this question");
-  ready.options.interrupted = [&] { return interrupt.signal() != 0; };
-  serve::TaskRunner runner(engine, *ready.tokenizer, ready.options);
-  const std::vector<serve::TaskItem>& items = ready.items;
-  Totals totals;
-  const auto start = Clock::now();
-  auto last_line = start;
-  for (std::size_t i = 0; i < items.size() && interrupt.signal() == 0; ++i) {
-    if (ready.skipped.contains(i)) {
-      ++totals.skipped;
-      if (results) results->append(serve::skipped_json(items[i], ready.encoded[i]) + "\n");
-      continue;
-    }
-    const std::optional<std::string> line = answer(runner, items[i], ready.encoded[i], totals);
-    if (!line) break;
-    if (results) results->append(*line + "\n");
-    if (Clock::now() - last_line < kProgressInterval) continue;
-    last_line = Clock::now();
-    log::info("{} of {}", i + 1, counted(std::ssize(items), "item"));
+// Answers to a task as they come, in the order of the items.
+class Results {
+ public:
+  Results(const TaskArguments& arguments, const Ready& ready) : ready_(ready) {
+    // Made this late, so that no mistake leaves an empty one.
+    if (!arguments.out.empty()) file_.emplace(arguments.out);
   }
-  if (results) results->sync();
-  const std::chrono::duration<double> seconds = Clock::now() - start;
-  report(fmt::format("{} on {}", ready.path.string(), arguments.file), totals, items.size(),
-         seconds.count());
+
+  void take(std::size_t index, const serve::TaskAnswer& answer) {
+    skip_to(index);
+    write(count(ready_.items[index], ready_.encoded[index], answer, totals_));
+    seen_ = index + 1;
+    if (Clock::now() - last_line_ < kProgressInterval) return;
+    last_line_ = Clock::now();
+    log::info("{} of {}", seen_, counted(std::ssize(ready_.items), "item"));
+  }
+  // After the last answer. `all`: every item that is not skipped has one.
+  void finish(const std::string& name, bool all) {
+    if (all) skip_to(ready_.items.size());
+    if (file_) file_->sync();
+    const std::chrono::duration<double> seconds = Clock::now() - start_;
+    report(name, totals_, ready_.items.size(), seconds.count());
+  }
+
+ private:
+  void write(const std::string& line) {
+    if (file_) file_->append(line + "\n");
+  }
+  // The items from seen_ to `index` are skipped ones.
+  void skip_to(std::size_t index) {
+    for (; seen_ < index; ++seen_) {
+      ++totals_.skipped;
+      write(serve::skipped_json(ready_.items[seen_], ready_.encoded[seen_]));
+    }
+  }
+
+  const Ready& ready_;
+  std::optional<AppendFile> file_;
+  Totals totals_;
+  std::size_t seen_ = 0;
+  Clock::time_point start_ = Clock::now(), last_line_ = start_;
+};
+
+// Answers the items that are not skipped; false: interrupted.
+using AnswerItems = std::function<bool(Results& results)>;
+
+// Has the items answered and prints the shares; returns the exit code.
+int report_answers(const TaskArguments& arguments, Ready& ready, const AnswerItems& answer) {
+  ready.options.stop_tokens = model_dir::stop_tokens(ready.path, *ready.tokenizer);
+  const train::InterruptGuard interrupt("it ends with the questions that are answered");
+  ready.options.interrupted = [&] { return interrupt.signal() != 0; };
+  Results results(arguments, ready);
+  const bool all = answer(results);
+  results.finish(fmt::format("{} on {}", ready.path.string(), arguments.file), all);
   return interrupt.signal() == 0 ? 0 : 128 + interrupt.signal();
+}
+
+// One after the other: by ranks that share the model, or on a GPU.
+int answer_in_turn(const TaskArguments& arguments, Ready& ready, serve::InferenceEngine& engine) {
+  engine.limit_vocabulary(ready.tokenizer->vocab_size());
+  return report_answers(arguments, ready, [&](Results& results) {
+    serve::TaskRunner runner(engine, *ready.tokenizer, ready.options);
+    for (std::size_t i = 0; i < ready.items.size(); ++i) {
+      if (ready.options.interrupted()) return false;
+      if (ready.skipped.contains(i)) continue;
+      const auto made = runner.answer(ready.items[i], ready.encoded[i]);
+      if (!made) return false;
+      results.take(i, *made);
+    }
+    return true;
+  });
+}
+
+// Many at once, on the CPUs of this process.
+int answer_together(const TaskArguments& arguments, Ready& ready, serve::Weights weights,
+                    int threads) {
+  const auto generator =
+      open_task_generator(ready.path, weights, threads, ready.longest, kRequestsAtOnce);
+  return report_answers(arguments, ready, [&](Results& results) {
+    std::vector<serve::TaskQuestion> questions;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < ready.items.size(); ++i) {
+      if (ready.skipped.contains(i)) continue;
+      questions.push_back({&ready.items[i], &ready.encoded[i]});
+      places.push_back(i);
+    }
+    serve::TaskBatch batch(*generator, *ready.tokenizer, ready.options, kRequestsAtOnce);
+    return batch.answer(questions, [&](std::size_t index, const serve::TaskAnswer& answer) {
+      results.take(places[index], answer);
+    });
+  });
+}
+
+bool takes_cpu(const train::TrainConfig& config, comm::World& world) {
+  if (config.device.kind != "auto") return config.device.kind == "cpu";
+  return open_model_device(config, world)->kind() == DeviceKind::kCpu;
 }
 
 }  // namespace
@@ -271,10 +339,13 @@ int evaluate_task(const TaskArguments& arguments, comm::World& world,
     ready.path = ready.model.path;
     ready.config = model_dir::read_model_config(ready.path);
   });
+  if (world.size() == 1 && takes_cpu(config, world)) {
+    return answer_together(arguments, ready, weights, config.device.threads);
+  }
   SharedEngine shared(world, config, ready.path, ready.config,
                       {.max_tokens = number_of_first(world, ready.longest), .weights = weights});
   if (!leads) return shared.follow();
-  const int code = answer_all(arguments, ready, shared.engine());
+  const int code = answer_in_turn(arguments, ready, shared.engine());
   shared.engine().dismiss();
   return code;
 }

@@ -33,19 +33,23 @@ struct GeneratorNeeds {
   std::size_t cache_bytes = 0;  ///< of keys and values: all slots' contexts, or a quarter of memory
   int threads = 0;              ///< as many as there are CPUs
   StagesNeeds stages = {};
+  /// Ranks of this process that share each product, with their part of the threads; not with stages
+  /// or adapters.
+  int tensor_ranks = 1;
   /// Room for adapters, which come by put_adapter(); 0: there are none. Not with stages.
   std::int64_t max_adapters = 0;
   std::int64_t adapter_rank = 0;     ///< see serve::StepModel
   std::string weights_name = "f32";  ///< of `weights`, as a command line says it: for stages
 };
 
-/// The layers of a model directory, with their weights. Throws as open_generator. `threads`: 0: as
-/// many as there are CPUs.
+/// The layers of a model directory, with their weights, or of `ranks` this one's part. Throws as
+/// open_generator. `threads`: 0: as many as there are CPUs.
 std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& path,
                                                   serve::Weights weights, int threads,
                                                   const serve::StepRoom& room,
                                                   const serve::StepLayers& layers = {},
-                                                  std::int64_t adapter_rank = 0);
+                                                  std::int64_t adapter_rank = 0,
+                                                  serve::ModelRanks* ranks = nullptr);
 
 /// A generator with the weights of a model directory. Throws Error(kUser) for a model directory
 /// that is none, and MemoryError where the model and the cache do not fit. With stages it returns
@@ -53,6 +57,13 @@ std::unique_ptr<serve::StepModel> open_step_model(const model_dir::ModelPath& pa
 /// see serve::Generator.
 std::unique_ptr<serve::BatchGenerator> open_generator(const GeneratorNeeds& needs,
                                                       const std::string& version = {});
+
+/// A generator for questions whose tokens take `positions` at most: `at_once` requests run
+/// together, in memory for as many as there is room for. Throws as open_generator.
+std::unique_ptr<serve::BatchGenerator> open_task_generator(const model_dir::ModelPath& path,
+                                                           serve::Weights weights, int threads,
+                                                           std::int64_t positions,
+                                                           std::int64_t at_once);
 
 /// Has a generator that open_generator() has made serve the weights of needs.path from now on.
 /// False: the model before it still waits to be used. Throws as open_generator, and Error(kUser)

@@ -1,8 +1,11 @@
 #include "atoll/ops/matmul/cpu_few_rows.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "atoll/base/check.h"
 #include "atoll/ops/cpu/row_grain.h"
+#include "atoll/ops/matmul/low_rank_rows.h"
 #include "atoll/ops/serve.h"
 #include "atoll/ops/storage.h"
 #include "atoll/simd/highway_targets.h"
@@ -121,6 +124,33 @@ void few_rows(const MatmulArgs& args, std::int64_t begin, std::int64_t end) {
   });
 }
 
+// y[j] += sum of low[i] * b[j, i], for columns [begin, end) of one row.  low: (k)  b: (n, k)
+template <int kCols>
+HWY_INLINE void add_columns(std::size_t k, const float* low, const float* b, float* y) {
+  float result[kMaxTile][kMaxTile];
+  dots<1, kCols>(k, low, b, result);
+  HWY_UNROLL(4)
+  for (int s = 0; s < kCols; ++s) y[s] += result[0][s];
+}
+
+void add_low_rank(std::size_t k, const float* low, const float* b, std::int64_t columns, float* y) {
+  std::int64_t j = 0;
+  for (; j + kTileCols <= columns; j += kTileCols) {
+    add_columns<kTileCols>(k, low, b + j * static_cast<std::int64_t>(k), y + j);
+  }
+  for (; j < columns; ++j) add_columns<1>(k, low, b + j * static_cast<std::int64_t>(k), y + j);
+}
+
+// low[i] = x . a[i], for `rank` rows of a.  x: (k)  a: (rank, k)
+void low_rank_input(std::size_t k, const float* x, const float* a, std::int64_t rank, float* low) {
+  std::fill_n(low, rank, 0.0F);
+  std::int64_t i = 0;
+  for (; i + kTileCols <= rank; i += kTileCols) {
+    add_columns<kTileCols>(k, x, a + i * static_cast<std::int64_t>(k), low + i);
+  }
+  for (; i < rank; ++i) add_columns<1>(k, x, a + i * static_cast<std::int64_t>(k), low + i);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace atl::ops::cpu
 HWY_AFTER_NAMESPACE();
@@ -129,6 +159,8 @@ HWY_AFTER_NAMESPACE();
 namespace atl::ops::cpu {
 
 HWY_EXPORT(few_rows);
+HWY_EXPORT(add_low_rank);
+HWY_EXPORT(low_rank_input);
 
 Declined matmul_few_rows(Run& run, const MatmulArgs& args) {
   if (args.shape.transpose != Transpose::kNT) return "not NT";
@@ -146,5 +178,54 @@ Declined matmul_few_rows(Run& run, const MatmulArgs& args) {
   });
 }
 
+namespace {
+
+void low_rank_rows(Run& run, std::span<const LowRankRows> parts, Tensor x, Tensor y) {
+  struct Row {
+    const LowRankRows* part;
+    std::int64_t row;
+  };
+  std::vector<Row> rows;
+  std::int64_t max_rank = 1;
+  for (const LowRankRows& part : parts) {
+    ATOLL_CHECK(part.begin >= 0 && part.begin + part.count <= x.dim(0) &&
+                    part.a.dim(1) == x.dim(1) && part.b.dim(0) == y.dim(1) &&
+                    part.a.dim(0) == part.b.dim(1),
+                "rows {} to {} of {}, factors {} and {}", part.begin, part.begin + part.count,
+                x.spec().to_string(), part.a.spec().to_string(), part.b.spec().to_string());
+    for (std::int64_t i = 0; i < part.count; ++i) rows.push_back({&part, part.begin + i});
+    max_rank = std::max(max_rank, part.a.dim(0));
+  }
+  if (rows.empty()) return;
+  Run inner = run;
+  float* low = inner.take_scratch({Dtype::kF32, {std::ssize(rows), max_rank}}).data<float>();
+  run.threads().run(std::ssize(rows), [&](std::int64_t i) {
+    const auto& [part, row] = rows[static_cast<std::size_t>(i)];
+    HWY_DYNAMIC_DISPATCH(low_rank_input)
+    (static_cast<std::size_t>(x.dim(1)), x.data<float>() + row * x.dim(1), part->a.data<float>(),
+     part->a.dim(0), low + i * max_rank);
+  });
+  // So many columns of a row take about as long as it takes to wake a thread.
+  constexpr std::int64_t kColumns = 1024;
+  const std::int64_t pieces = (y.dim(1) + kColumns - 1) / kColumns;
+  run.threads().run(std::ssize(rows) * pieces, [&](std::int64_t task) {
+    const std::int64_t i = task / pieces, begin = task % pieces * kColumns;
+    const auto& [part, row] = rows[static_cast<std::size_t>(i)];
+    const std::int64_t rank = part->a.dim(0);
+    HWY_DYNAMIC_DISPATCH(add_low_rank)
+    (static_cast<std::size_t>(rank), low + i * max_rank, part->b.data<float>() + begin * rank,
+     std::min(kColumns, y.dim(1) - begin), y.data<float>() + row * y.dim(1) + begin);
+  });
+}
+
+}  // namespace
 }  // namespace atl::ops::cpu
+
+namespace atl::ops {
+
+void add_low_rank_rows(Run& run, std::span<const LowRankRows> parts, Tensor x, Tensor y) {
+  cpu::low_rank_rows(run, parts, x, y);
+}
+
+}  // namespace atl::ops
 #endif  // HWY_ONCE

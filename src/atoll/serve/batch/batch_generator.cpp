@@ -37,7 +37,8 @@ BatchGenerator::BatchGenerator(std::unique_ptr<StepExecutor> executor, const Bat
       options_(options),
       room_(executor_->room()),
       all_tokens_(executor_->config().vocab_size),
-      max_tokens_(std::min(room_.max_positions, room_.num_blocks * StepModel::kBlockSize)),
+      positions_(std::min(room_.max_positions, room_.num_blocks * StepModel::kBlockSize)),
+      max_tokens_(positions_ + (options.last_needs_no_position ? 1 : 0)),
       bytes_per_step_(executor_->bytes_per_step()),
       adapter_rank_(executor_->adapter_rank()),
       adapters_(options.max_adapters, adapter_rank_),
@@ -72,7 +73,11 @@ BatchGenerator::~BatchGenerator() {
 void BatchGenerator::check(const GenerationRequest& request) const {
   const std::int64_t length = std::ssize(request.prompt);
   if (length == 0) throw user_error("the prompt has no token");
-  const std::int64_t most = request.max_new_tokens > 0 ? max_tokens_ - 1 : max_tokens_;
+  // A prompt whose last token goes through no layer may be longer, where sequences may.
+  const bool is_scored = request.prompt_logprobs && request.pooling == Pooling::kNone;
+  const std::int64_t most = request.max_new_tokens > 0 ? max_tokens_ - 1
+                            : is_scored                ? max_tokens_
+                                                       : positions_;
   if (length > most) {
     throw user_error("the prompt has {}, and there is room for {}; shorten it",
                      counted(length, "token"), format_count(most));
@@ -81,6 +86,9 @@ void BatchGenerator::check(const GenerationRequest& request) const {
     if (token >= 0 && token < all_tokens_) continue;
     throw user_error("token {} of the prompt is outside the vocabulary of {}", token, all_tokens_);
   }
+  ATOLL_CHECK(!request.prompt_logprobs || request.first_prompt_logprob == 1 ||
+                  (request.first_prompt_logprob > 1 && request.first_prompt_logprob < length),
+              "log-probabilities from token {} of {} on", request.first_prompt_logprob, length);
   if (request.max_new_tokens < 0) {
     throw user_error("max_new_tokens must be 0 or more, not {}", request.max_new_tokens);
   }
@@ -294,9 +302,12 @@ void BatchGenerator::admit() {
     if (sequence.number > last) return;
     const std::string& key = sequence.request.cache_key;
     BlockPool::Prefix prefix;
-    // The last token goes through the model in any case, for what follows it.
-    if (!sequence.request.prompt_logprobs && sequence.request.pooling == Pooling::kNone) {
-      prefix = pool_.find(key, sequence.tokens, (sequence.length() - 1) / StepModel::kBlockSize);
+    // Tokens behind which something is wanted go through the model in any case.
+    const std::int64_t wanted = sequence.request.prompt_logprobs
+                                    ? sequence.request.first_prompt_logprob
+                                    : sequence.length();
+    if (sequence.request.pooling == Pooling::kNone) {
+      prefix = pool_.find(key, sequence.tokens, (wanted - 1) / StepModel::kBlockSize);
     }
     const std::int64_t missing =
         StepModel::blocks_for(sequence.length() + 1) - std::ssize(prefix.blocks);

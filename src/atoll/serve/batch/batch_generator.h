@@ -34,6 +34,9 @@ struct BatchOptions {
   /// longer than one. 0: none are guessed.
   std::int64_t rows_with_guesses = 8;
   std::int64_t prompt_rows_beside_answers = 32;  ///< see StepBudget
+  /// Whether a sequence may have one token more than there are positions, as its last one goes
+  /// through no layer. False: prompt and answer together have as many, as clients count.
+  bool last_needs_no_position = false;
   std::int64_t max_adapters = 0;  ///< see AdapterTable; of the executor's adapter_rank()
 };
 
@@ -142,7 +145,8 @@ class BatchGenerator final : public Generator {
   BatchOptions options_;
   StepRoom room_;
   std::int64_t all_tokens_;  // of the model, those beyond options_.vocab_size too
-  std::int64_t max_tokens_;
+  std::int64_t positions_;   // that one sequence may take
+  std::int64_t max_tokens_;  // that it may have
   std::size_t bytes_per_step_;
   std::int64_t adapter_rank_;  // of the executor
   AdapterTable adapters_;

@@ -45,7 +45,7 @@ std::vector<BatchGenerator::Part> BatchGenerator::plan_step() {
   std::vector<std::int64_t> pending;
   std::vector<bool> answers;
   for (const Sequence* sequence : next) {
-    pending.push_back(sequence->pending());
+    pending.push_back(sequence->pending_in_step());
     answers.push_back(sequence->is_decoding());
   }
   const std::vector<std::int64_t> shares =
@@ -161,7 +161,8 @@ void BatchGenerator::forget_memory(Sequence& sequence) {
 StepModel::Wanted BatchGenerator::wanted_of(const Sequence& sequence, std::int64_t count) const {
   using Wanted = StepModel::Wanted;
   const bool reads_prompt = sequence.computed < sequence.prompt_length();
-  if (reads_prompt && sequence.request.prompt_logprobs && !sequence.prompt_told) {
+  if (reads_prompt && sequence.request.prompt_logprobs && !sequence.prompt_told &&
+      sequence.computed >= sequence.request.first_prompt_logprob - 1) {
     return Wanted::kAll;
   }
   const bool is_whole = sequence.computed + count == sequence.length();
@@ -246,11 +247,12 @@ void BatchGenerator::deliver(Part& part) {
   for (TokenResult& result : part.result.targets) {
     sequence.prompt_results.push_back(std::move(result));
   }
-  const bool prompt_is_read = sequence.computed >= sequence.prompt_length();
+  const bool prompt_is_read =
+      sequence.computed >= std::min(sequence.prompt_length(), sequence.to_compute());
   if (request.prompt_logprobs && prompt_is_read && !std::exchange(sequence.prompt_told, true)) {
     tell(sequence, [&] { sequence.listener->on_prompt(sequence.prompt_results); });
   }
-  if (sequence.computed < sequence.length()) return;
+  if (sequence.pending() > 0) return;
   if (request.max_new_tokens == 0) return end(sequence, Finish::kLength);
   take_tokens(part);
 }

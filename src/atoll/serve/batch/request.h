@@ -61,7 +61,10 @@ struct GenerationRequest {
   std::vector<std::int32_t> stop_tokens;  ///< ascending; one of them ends the text
   /// How many of the likeliest tokens are told with each token: -1: not even its own probability.
   int top_logprobs = -1;
-  bool prompt_logprobs = false;      ///< the same for the prompt's tokens but the first
+  bool prompt_logprobs = false;  ///< the same for the prompt's tokens but the first
+  /// The first token of the prompt that prompt_logprobs tells, counted from 0. Keys and values of
+  /// what stands before it may come from the cache; with 1 all of the prompt is computed.
+  std::int64_t first_prompt_logprob = 1;
   Pooling pooling = Pooling::kNone;  ///< of the prompt: GenerationResult::embedding
   /// Requests of the same key share what was computed for a prompt that begins alike.
   std::string cache_key;
@@ -107,7 +110,7 @@ class GenerationListener {
   /// happens to it later.
   virtual void on_begin() {}
   /// Once, before the first token, where GenerationRequest::prompt_logprobs: the prompt's tokens
-  /// from the second on.
+  /// from first_prompt_logprob on.
   virtual void on_prompt(std::span<const TokenResult> /*tokens*/) {}
   /// The next token. False: enough (a stop string was written); on_end() follows with kStop.
   virtual bool on_token(const TokenResult& token) = 0;

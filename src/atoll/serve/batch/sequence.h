@@ -54,8 +54,21 @@ struct Sequence {
 
   std::int64_t length() const { return std::ssize(tokens); }
   std::int64_t prompt_length() const { return std::ssize(request.prompt); }
+  /// Whether nothing is wanted behind the last token, which then goes through no layer.
+  bool is_only_scored() const {
+    return request.prompt_logprobs && request.max_new_tokens == 0 &&
+           request.pooling == Pooling::kNone && prompt_length() > 1;
+  }
+  /// Tokens that go through the model, of those that there are so far.
+  std::int64_t to_compute() const { return length() - (is_only_scored() ? 1 : 0); }
   /// Tokens that are still to go through the model.
-  std::int64_t pending() const { return length() - computed; }
+  std::int64_t pending() const { return to_compute() - computed; }
+  /// As many of these as one step may take: those behind which log-probabilities are told begin a
+  /// piece of their own, so that no logits are computed for the others.
+  std::int64_t pending_in_step() const {
+    const std::int64_t told = request.prompt_logprobs ? request.first_prompt_logprob - 1 : 0;
+    return computed < told ? told - computed : pending();
+  }
   bool is_decoding() const { return pending() == 1 && length() > prompt_length(); }
 };
 

@@ -78,7 +78,7 @@ class StepExecutor {
   /// The next step that is done; nothing where none is.
   virtual std::optional<StepResult> take() = 0;
   /// `changed` is called, by any thread, when take(), is_ready() or epoch() may say something new.
-  virtual void on_change(std::function<void()> /*changed*/) {}
+  virtual void on_change(std::function<void()> /*changed*/) {}  // NOLINT(*-value-param)
   /// Of machines that have a part of the layers each.
   virtual std::vector<StageStatus> stages() const { return {}; }
 };

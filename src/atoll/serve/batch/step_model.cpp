@@ -5,6 +5,8 @@
 
 #include "atoll/base/error.h"
 #include "atoll/nn/adapters/linears.h"
+#include "atoll/nn/models/tensor_split.h"
+#include "atoll/nn/tensor_parallel.h"
 #include "atoll/parallel/schedule/rank_schedule.h"
 #include "atoll/parallel/schedule/stage_cut.h"
 #include "atoll/tensor/host_access.h"
@@ -16,12 +18,18 @@ namespace {
 // Steps of other sizes are filled up to the next one.
 constexpr std::int64_t kSizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 
-std::vector<std::int64_t> sizes_up_to(std::int64_t max_rows) {
+// Multiples of the number of ranks that share rows.
+std::vector<std::int64_t> sizes_up_to(std::int64_t max_rows, const ModelRanks* ranks) {
+  const std::int64_t shared = ranks == nullptr ? 1 : ranks->layout().tensor;
   std::vector<std::int64_t> sizes;
+  const auto add = [&](std::int64_t size) {
+    const std::int64_t filled = (size + shared - 1) / shared * shared;
+    if (sizes.empty() || filled > sizes.back()) sizes.push_back(filled);
+  };
   for (const std::int64_t size : kSizes) {
-    if (size < max_rows) sizes.push_back(size);
+    if (size < max_rows) add(size);
   }
-  sizes.push_back(max_rows);
+  add(max_rows);
   return sizes;
 }
 
@@ -53,13 +61,23 @@ std::vector<float> input_of(const nn::ModelConfig& config, const StepLayers& lay
 
 // Stage 0 is the embedding, block i is stage i + 1.
 std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, const StepRoom& room,
-                                 const StepLayers& layers, std::vector<float>& input) {
+                                 const StepLayers& layers, std::vector<float>& input,
+                                 ModelRanks* ranks) {
   ATOLL_CHECK(room.max_positions >= 1 && room.max_positions <= config.max_positions, "{} of {}",
               room.max_positions, config.max_positions);
   ATOLL_CHECK(
       layers.first >= 0 && layers.count(config) >= 1 && layers.end_in(config) <= config.num_layers,
       "layers {} to {} of {}", layers.first, layers.end_in(config), config.num_layers);
-  auto model = nn::build_model(config, {.max_positions = room.max_positions});
+  nn::BuildOptions options = {.max_positions = room.max_positions};
+  if (ranks != nullptr) {
+    ATOLL_CHECK(layers.count(config) == config.num_layers && ranks->layout().pipeline == 1 &&
+                    ranks->layout().experts == 1,
+                "ranks share the products of all layers");
+    options.tensor_size = ranks->layout().tensor;
+    options.tensor_rank = ranks->tensor_rank();
+  }
+  auto model = nn::build_model(config, options);
+  if (ranks != nullptr) model->tensor->group = &ranks->tensor();
   if (layers.count(config) == config.num_layers) return model;
   std::vector<std::size_t> bounds = {0};
   if (layers.first > 0) bounds.push_back(static_cast<std::size_t>(layers.first) + 1);
@@ -86,14 +104,15 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
 
 StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
                      const StepRoom& room, const StepLayers& layers, const KeepStored& keep,
-                     std::int64_t adapter_rank)
+                     std::int64_t adapter_rank, ModelRanks* ranks)
     : device_(only_cpu(std::move(device))),
       stream_(device_->open_stream()),
       room_(room),
       layers_(layers),
-      sizes_(sizes_up_to(room.max_rows)),
+      ranks_(ranks),
+      sizes_(sizes_up_to(room.max_rows, ranks)),
       input_(input_of(config, layers, sizes_.back())),
-      model_(build(config, room, layers, input_)),
+      model_(build(config, room, layers, input_, ranks)),
       store_(open_store(*device_, *model_, weights, keep)),
       head_(*model_) {
   make_adapter_room(adapter_rank);
@@ -118,7 +137,9 @@ std::size_t StepModel::block_bytes(const nn::ModelConfig& config, const StepLaye
 
 void StepModel::plan_memory() {
   const nn::ModelConfig& config = model_->config;
-  const Spec cached = {Dtype::kF32, {1, room_.num_blocks * kBlockSize, config.heads.kv_width()}};
+  const std::int64_t kv_width = nn::heads_of_rank(config.heads, tensor_size()).kv_width();
+  const Spec cached = {Dtype::kF32, {1, room_.num_blocks * kBlockSize, kv_width}};
+  const Spec all_rows = {Dtype::kF32, {sizes_.back(), config.hidden_size}};
   const Spec hidden = {Dtype::kF32, {kLogitRows, config.hidden_size}};
   const Spec logits = {Dtype::kF32, {kLogitRows, config.vocab_size}};
   std::size_t head_bytes = 0;
@@ -138,6 +159,8 @@ void StepModel::plan_memory() {
   for (std::int64_t i = 0; i < 2 * layers_.count(config); ++i) {
     caches.push_back(plan.request_forever("cache", "kv cache", cached.bytes()));
   }
+  const int all_rows_request =
+      plan.request_forever("all rows", "activations", tensor_size() > 1 ? all_rows.bytes() : 0);
   const int gathered_request =
       plan.request_forever("head input", "activations", has_head() ? hidden.bytes() : 0);
   const int logits_request =
@@ -155,6 +178,7 @@ void StepModel::plan_memory() {
     cache_.values.push_back(arena_->tensor(caches[i + 1], cached));
   }
   cache_.block_size = kBlockSize;
+  if (tensor_size() > 1) all_rows_ = arena_->tensor(all_rows_request, all_rows);
   if (!has_head()) return;
   gathered_ = arena_->tensor(gathered_request, hidden);
   logits_ = arena_->tensor(logits_request, logits);
@@ -163,6 +187,7 @@ void StepModel::plan_memory() {
 
 void StepModel::make_adapter_room(std::int64_t rank) {
   if (rank == 0) return;
+  ATOLL_CHECK(ranks_ == nullptr, "adapters beside each other are of one rank");
   ATOLL_CHECK(layers_.count(model_->config) == model_->config.num_layers,
               "adapters of a part of the layers");
   served_.max_rank = rank;
@@ -286,7 +311,16 @@ std::vector<float> StepModel::pass_on(std::span<const Piece> pieces, std::span<c
 void StepModel::step(std::span<const Piece> pieces, const TakeLogits& take,
                      const TakeHidden& take_hidden, std::span<const float> input) {
   ATOLL_CHECK(has_head(), "these layers have no head");
-  const Tensor hidden = forward(pieces, input);
+  Tensor hidden = forward(pieces, input);
+  const bool is_wanted = std::ranges::any_of(pieces, [](const Piece& piece) {
+    return piece.wants_hidden || piece.wanted != Wanted::kNothing;
+  });
+  if (all_rows_.defined() && is_wanted) {
+    Run run = {.stream = stream_.get(), .row_stable = true};
+    const Tensor all = all_rows_.rows(0, hidden.dim(0) * tensor_size());
+    nn::gather_rows(run, *model_->tensor, hidden, all);
+    hidden = all;
+  }
   std::vector<Row> rows;
   std::int64_t first = 0;
   for (std::size_t p = 0; p < pieces.size(); ++p) {

@@ -11,6 +11,7 @@
 #include "atoll/parallel/store/param_store.h"
 #include "atoll/serve/batch/step_adapters.h"
 #include "atoll/serve/head_logits.h"
+#include "atoll/serve/model_ranks.h"
 #include "atoll/serve/rounded_store.h"
 
 namespace atl::serve {
@@ -54,11 +55,14 @@ class StepModel {
 
   /// `adapter_rank`: of a model with all layers, the greatest rank of a Linear of an adapter that
   /// pieces may have; 0: none may have one.
-  /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
-  /// a CPU.
+  /// `ranks`: those that share each product of a model with all layers, which must outlive it;
+  /// null: this one has all of it. Each of them makes a StepModel with the same arguments and takes
+  /// the same steps at the same time; the logits are the leader's. Parameters are zero until
+  /// someone fills store(). Throws Error(kUser) for a device that is not a CPU, and where so many
+  /// ranks cannot share the model.
   StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
             const StepRoom& room, const StepLayers& layers = {}, const KeepStored& keep = {},
-            std::int64_t adapter_rank = 0);
+            std::int64_t adapter_rank = 0, ModelRanks* ranks = nullptr);
 
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;
@@ -123,7 +127,10 @@ class StepModel {
   // Where the Linears have the factors of an adapter of this step. `used`: places of the step's
   // other adapters.
   std::size_t place_of(const StepAdapter& adapter, std::vector<bool>& used);
-  // The hidden states of so many rows and of those that fill them up.
+  // How many ranks share each product.
+  int tensor_size() const { return ranks_ == nullptr ? 1 : ranks_->layout().tensor; }
+  // The hidden states of so many rows and of those that fill them up; of ranks that share rows,
+  // this one's.
   Tensor forward(std::span<const Piece> pieces, std::span<const float> input);
   void take_input(std::int64_t rows, std::span<const float> input);
   void give_logits(const Tensor& hidden, std::span<const Row> rows, const TakeLogits& take);
@@ -132,6 +139,7 @@ class StepModel {
   std::unique_ptr<Stream> stream_;
   StepRoom room_;
   StepLayers layers_;
+  ModelRanks* ranks_;
   std::vector<std::int64_t> sizes_;   // rows of a step that memory is planned for, ascending
   std::vector<float> input_;          // (rows, C), what the first of these layers reads
   nn::ServedAdapters served_;         // of the step under way; the model's Linears read it
@@ -146,6 +154,7 @@ class StepModel {
   std::unique_ptr<Arena> arena_;
   nn::KvCache cache_;
   std::vector<std::int32_t> tokens_, positions_;  // of a step
+  Tensor all_rows_;                               // of ranks that share rows: (rows, C)
   Tensor gathered_;                               // the rows whose logits are wanted
   Tensor logits_;
   std::span<std::byte> head_scratch_;
