@@ -89,13 +89,13 @@ TEST(Advice, WhatIsNoRecipeIsTold) {
 
 TEST(Advice, WhatIsNoModelIsTold) {
   const TemporaryDirectory directory;
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  ::setenv("HF_HUB_CACHE", (directory.path / "hub").c_str(), 1);
   EXPECT_THAT(answer({"generate", "HuggingFaceTB/SmolLM2-135M"}),
-              AllOf(HasSubstr("atoll downloads nothing"),
-                    HasSubstr("`hf download HuggingFaceTB/SmolLM2-135M --local-dir")));
-  const fs::path own = directory.path / "own.toml";
-  write_file(own, "model.hidden_size = 32\ndata.vocab_size = 300\n");
-  EXPECT_THAT(answer({"train", own.string(), "--model.from=org/name"}),
-              HasSubstr("`hf download org/name --local-dir name`"));
+              AllOf(HasSubstr("HF_HUB_OFFLINE is set"),
+                    HasSubstr("`atoll get HuggingFaceTB/SmolLM2-135M`")));
+  ::unsetenv("HF_HUB_OFFLINE");
+  ::unsetenv("HF_HUB_CACHE");
   const std::string gguf = (directory.path / "x.gguf").string();
   write_file(gguf, "GGUF");
   EXPECT_THAT(answer({"generate", gguf}), HasSubstr("atoll import " + gguf + " --out x"));

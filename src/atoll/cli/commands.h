@@ -23,6 +23,7 @@ Command stage_command();
 Command tokenize_command();
 Command plan_command();
 Command simulate_command();
+Command get_command();
 Command import_command();
 Command export_command();
 Command doctor_command();

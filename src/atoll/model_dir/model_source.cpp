@@ -15,6 +15,7 @@
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_hold.h"
 #include "atoll/ckpt/hf/directory.h"
+#include "atoll/hub/model.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/held_model.h"
 #include "atoll/nn/models/family.h"
@@ -90,10 +91,10 @@ ModelPath find_model(const fs::path& argument, const fs::path& base) {
 
 namespace {
 
-HeldModel hold_directory(const fs::path& argument) {
+HeldModel hold_directory(const fs::path& given) {
+  const fs::path argument = hub::local_model(given);
   if (!path_exists(argument)) {
-    throw user_error("there is no directory {}{}", argument.string(),
-                     advice_for_absent_model(argument));
+    throw user_error("there is no directory {}{}", argument.string(), advice_for_absent(argument));
   }
   if (!directory_exists(argument)) refuse_file(argument);
   if (path_exists(argument / "config.json") || holds_adapter(argument)) {
@@ -167,7 +168,7 @@ fs::path base_directory(const ModelPath& model) {
   if (!model.base().empty()) return model.base();
   const fs::path path = directory / kAdapterConfigFile;
   const AdapterConfig config = parse_adapter_config(read_file(path), path.string());
-  const fs::path base = config.base;
+  const fs::path base = hub::local_model(config.base);
   if (path_exists(base / "config.json")) {
     if (holds_adapter(base)) {
       throw user_error("{}: the base model {} is an adapter itself; merge that one first",
@@ -182,7 +183,7 @@ fs::path base_directory(const ModelPath& model) {
   throw user_error(
       "{}: \"base_model_name_or_path\" is \"{}\", and there is no model directory of that name{}; "
       "{}",
-      path.string(), config.base, advice_for_absent_model(base),
+      path.string(), config.base, advice_for_absent(base),
       is_checkpoint ? std::string(kRemedy) + ", or put it back there"
                     : std::string(kRemedy) + ", or write its path there");
 }

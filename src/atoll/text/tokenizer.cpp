@@ -75,7 +75,7 @@ Tokenizer Tokenizer::load(const fs::path& path) {
   }
   if (!path_exists(file)) {
     throw user_error("no tokenizer at {}: expected a {}, a {} or a directory with one{}",
-                     path.string(), kJsonName, kModelName, advice_for_absent_model(path));
+                     path.string(), kJsonName, kModelName, advice_for_absent(path));
   }
   const text::TextFrame frame = text::read_text_frame(file.parent_path());
   std::string content = read_file(file, kMaxListBytes);

@@ -23,28 +23,13 @@ bool is_hub_word(const std::string& word) {
          });
 }
 
-// The name that a path is on the hub, empty when it can be none.
-std::string hub_name(const fs::path& path) {
+// Whether a path may be meant as a name of the Hugging Face hub: "org/name".
+bool is_like_hub_name(const fs::path& path) {
   std::error_code ignored;
-  if (path.empty() || fs::exists(path, ignored)) return "";
-  std::string text = path.string();
-  for (const char* before : {"https://huggingface.co/", "hf://"}) {
-    if (text.starts_with(before)) return text.substr(std::string_view(before).size());
+  if (std::distance(path.begin(), path.end()) != 2 || fs::exists(path.parent_path(), ignored)) {
+    return false;
   }
-  // The oldest models of the hub have no owner in their names.
-  if (text == "gpt2" || text.starts_with("gpt2-") || text == "distilgpt2") return text;
-  const auto num_parts = std::distance(path.begin(), path.end());
-  if (num_parts != 2 || fs::exists(path.parent_path(), ignored)) return "";
-  return is_hub_word(path.parent_path().string()) && is_hub_word(path.filename().string()) ? text
-                                                                                           : "";
-}
-
-std::string advice_for_data_set(const std::string& name) {
-  return fmt::format(
-      ", and atoll downloads nothing; a data set of the Hugging Face hub becomes a directory with "
-      "`hf download --repo-type dataset {} --local-dir {}` (pip install huggingface_hub), of which "
-      "atoll reads *.txt and *.jsonl",
-      name, fs::path(name).filename().string());
+  return is_hub_word(path.parent_path().string()) && is_hub_word(path.filename().string());
 }
 
 }  // namespace
@@ -73,24 +58,12 @@ std::string advice_for_absent(const fs::path& path) {
   return fmt::format("; did you mean {}?", (path.parent_path() / nearest).string());
 }
 
-std::string advice_for_absent_model(const fs::path& path) {
-  const std::string name = hub_name(path);
-  if (name.empty()) return advice_for_absent(path);
-  return fmt::format(
-      ", and atoll downloads nothing; a model of the Hugging Face hub becomes a directory with `hf "
-      "download {} --local-dir {}` (pip install huggingface_hub): give that directory",
-      name, fs::path(name).filename().string());
-}
-
 std::string advice_for_absent_text(const fs::path& path) {
   const std::string text = path.string();
   if (text == "-") return "; standard input is not read for text, write it to a file";
-  for (const std::string_view before :
-       {"https://huggingface.co/datasets/", "hf://datasets/", "hf://"}) {
-    if (text.starts_with(before)) return advice_for_data_set(text.substr(before.size()));
-  }
   if (text.find("://") != std::string::npos) {
-    return ", and atoll downloads nothing; fetch it first (curl -LO, aws s3 cp, gsutil cp) and "
+    return ", and of addresses atoll reads hf://datasets/ORG/NAME; fetch it first (curl -LO, aws "
+           "s3 cp, gsutil cp) and "
            "give "
            "the file";
   }
@@ -105,12 +78,10 @@ std::string advice_for_absent_text(const fs::path& path) {
   const std::string extension = path.extension().string();
   const bool is_file = extension == ".txt" || extension == ".jsonl" || extension == ".json" ||
                        extension == ".bin" || extension == ".md" || extension == ".csv";
-  if (is_hub_name(path) && !is_file) return advice_for_data_set(text);
+  if (is_like_hub_name(path) && !is_file) {
+    return fmt::format("; a data set of the Hugging Face hub is written hf://datasets/{}", text);
+  }
   return advice_for_absent(path);
-}
-
-bool is_hub_name(const fs::path& path) {
-  return !hub_name(path).empty();
 }
 
 }  // namespace atl

@@ -11,16 +11,8 @@ namespace atl {
 /// when none is near, or there is no such directory.
 std::string advice_for_absent(const std::filesystem::path& path);
 
-/// The same for a path that should be a model or a tokenizer: when it is written like a name of the
-/// Hugging Face hub ("org/model"), how to get that as a directory.
-std::string advice_for_absent_model(const std::filesystem::path& path);
-
 /// The same for a path that should be a text, or a directory of texts: what to do instead of an
 /// address, a pattern such as books/*.txt, or a data set of the Hugging Face hub.
 std::string advice_for_absent_text(const std::filesystem::path& path);
-
-/// Whether advice_for_absent_model names the hub: nothing is there, and the path is written like a
-/// name of the hub.
-bool is_hub_name(const std::filesystem::path& path);
 
 }  // namespace atl

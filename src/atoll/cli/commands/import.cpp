@@ -11,6 +11,7 @@
 #include "atoll/base/files/file.h"
 #include "atoll/base/files/paths.h"
 #include "atoll/cli/commands.h"
+#include "atoll/hub/model.h"
 #include "atoll/model_dir/adapter.h"
 #include "atoll/model_dir/adapter_gguf.h"
 #include "atoll/model_dir/gguf_import.h"
@@ -33,7 +34,7 @@ struct Options {
 void refuse_others(const fs::path& path) {
   std::error_code ignored;
   if (!path_exists(path)) {
-    throw user_error("there is no file {}{}", path.string(), advice_for_absent_model(path));
+    throw user_error("there is no file {}{}", path.string(), advice_for_absent(path));
   }
   if (fs::is_directory(path, ignored)) {
     throw user_error(
@@ -83,7 +84,9 @@ int run_adapter(const Options& options, Dtype dtype) {
   return 0;
 }
 
-int run(const Options& options) {
+int run(const Options& given) {
+  Options options = given;
+  options.file = hub::local_model(given.file).string();
   refuse_others(options.file);
   if (fs::path(options.out).extension() == ".gguf") {
     throw user_error("--out {}: a directory is made; give a name without .gguf", options.out);
@@ -109,7 +112,10 @@ int run(const Options& options) {
 
 Action add(ArgumentParser& parser) {
   const auto options = std::make_shared<Options>();
-  parser.add_option("file", options->file, "GGUF file").required();
+  parser
+      .add_option("file", options->file,
+                  "GGUF file, or one of the Hugging Face hub: ORG/NAME:Q4_K_M")
+      .required();
   parser.add_option("--out", options->out, "directory to make").required();
   parser.add_option("--base", options->base,
                     "of an adapter: the model that it adapts, a directory or a run");

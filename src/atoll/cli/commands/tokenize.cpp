@@ -8,7 +8,10 @@
 #include "atoll/base/quantity.h"
 #include "atoll/base/terminal.h"
 #include "atoll/cli/commands.h"
+#include "atoll/data/input_format.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/hub/dataset.h"
+#include "atoll/hub/model.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/train/corpus/corpus.h"
 #include "atoll/train/progress/tokenize_progress.h"
@@ -45,7 +48,9 @@ void show_progress(const data::TokenizeProgress& progress) {
 
 int run(Options& options) {
   data::TokenizeOptions& tokenize = options.tokenize;
-  tokenize.inputs.assign(options.inputs.begin(), options.inputs.end());
+  tokenize.inputs =
+      hub::local_texts({options.inputs.begin(), options.inputs.end()}, data::is_searched_for);
+  options.tokenizer = hub::local_tokenizer(options.tokenizer);
   tokenize.output = options.output;
   if (options.blank_line) tokenize.documents = data::DocumentMode::kBlankLine;
   for (const std::string& field : options.fields) {
@@ -91,7 +96,8 @@ Action add(ArgumentParser& parser) {
   parser
       .add_option(
           "text", options->inputs,
-          "Text, *.jsonl and token *.bin files, or directories searched for *.txt and *.jsonl")
+          "Text, *.jsonl and token *.bin files, directories searched for *.txt and *.jsonl, or "
+          "hf://datasets/ORG/NAME")
       .required();
   parser.add_option("-o,--out", options->output, "Directory to make").required();
   const Argument tokenizer = parser.add_option(

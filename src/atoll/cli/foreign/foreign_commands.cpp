@@ -21,9 +21,12 @@ constexpr Foreign kForeign[] = {
      "did you mean `atoll generate MODEL --prompt TEXT`?"},
     {"run exec start",
      "`atoll train RECIPE.toml` trains, and `atoll generate MODEL --prompt TEXT` runs a model"},
-    {"download pull fetch get login hub cache clone",
-     "atoll downloads nothing; `hf download ORG/NAME --local-dir NAME` (pip install "
-     "huggingface_hub) makes a directory that every command takes"},
+    {"download pull fetch hub cache clone",
+     "`atoll get ORG/NAME` gets a model of the Hugging Face hub, and every command takes such a "
+     "name for a model"},
+    {"login auth",
+     "the token of the Hugging Face hub is what HF_TOKEN or the file ~/.cache/huggingface/token "
+     "holds"},
     {"upload push publish share",
      "atoll uploads nothing; `atoll export RUN --out DIRECTORY`, then `hf upload ORG/NAME "
      "DIRECTORY`"},

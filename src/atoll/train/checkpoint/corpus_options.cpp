@@ -10,6 +10,9 @@
 #include "atoll/base/files/paths.h"
 #include "atoll/ckpt/checkpoint.h"
 #include "atoll/ckpt/checkpoint_paths.h"
+#include "atoll/data/input_format.h"
+#include "atoll/hub/dataset.h"
+#include "atoll/hub/model.h"
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/train/checkpoint/contents.h"
@@ -48,8 +51,9 @@ std::string trained_corpus(const fs::path& checkpoints, const std::vector<std::i
 CorpusOptions corpus_options(const TrainConfig& config) {
   CorpusOptions options;
   options.shards.assign(config.data.shards.begin(), config.data.shards.end());
-  options.text.assign(config.data.text.begin(), config.data.text.end());
-  options.tokenizer = config.data.tokenizer;
+  options.text =
+      hub::local_texts({config.data.text.begin(), config.data.text.end()}, data::is_searched_for);
+  options.tokenizer = hub::local_tokenizer(config.data.tokenizer);
   if (options.tokenizer.empty() && !config.model.from.empty()) {
     options.tokenizer =
         model_dir::tokenizer_directory(model_dir::find_model(config.model.from, config.model.base));

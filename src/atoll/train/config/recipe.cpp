@@ -4,7 +4,6 @@
 #include <cctype>
 
 #include "atoll/base/error.h"
-#include "atoll/base/files/absent_path.h"
 #include "atoll/base/files/text_encoding.h"
 
 namespace atl::train {
@@ -74,11 +73,6 @@ Recipe::Recipe(const std::filesystem::path& path, const std::vector<std::string>
     for (const TomlEntry& entry : entries) settings_.take(entry, path.string());
   }
   for (const std::string& argument : overrides) settings_.override(argument);
-  // Before what a model of one's own would contradict in the recipe.
-  for (const std::string& path : {config_.model.from, config_.data.tokenizer}) {
-    if (!is_hub_name(path)) continue;
-    throw user_error("there is no directory {}{}", path, advice_for_absent_model(path));
-  }
   train::validate(config_, settings_);
 }
 

@@ -8,6 +8,7 @@
 #include "atoll/base/files/absent_path.h"
 #include "atoll/base/files/file.h"
 #include "atoll/base/files/paths.h"
+#include "atoll/hub/dataset.h"
 
 namespace atl::train {
 
@@ -40,7 +41,7 @@ std::string comment_at(const std::string& origin) {
 
 void require_texts(const TrainConfig& config, const Settings& settings) {
   for (const std::string& text : config.data.text) {
-    if (path_exists(text)) continue;
+    if (hub::names_data_set(text) || path_exists(text)) continue;
     const std::string& origin = settings.find("data.text").origin;
     const std::string comment = comment_at(origin);
     const std::string advice = advice_for_absent_text(text);

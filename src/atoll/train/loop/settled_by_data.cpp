@@ -15,6 +15,7 @@
 #include "atoll/ckpt/checkpoint_paths.h"
 #include "atoll/data/input_format.h"
 #include "atoll/data/tokenize.h"
+#include "atoll/hub/dataset.h"
 #include "atoll/train/checkpoint/contents.h"
 #include "atoll/train/checkpoint/corpus_options.h"
 #include "atoll/train/corpus/missing_text.h"
@@ -47,7 +48,8 @@ std::optional<std::string> packing_of_run(const TrainConfig& config) {
 // Whether a file may have rows of prompts or messages.
 bool has_rows(const TrainConfig& config) {
   if (!config.data.shards.empty()) return true;  // their manifest says it, at no cost
-  const std::vector<fs::path> text(config.data.text.begin(), config.data.text.end());
+  const std::vector<fs::path> text =
+      hub::local_texts({config.data.text.begin(), config.data.text.end()}, data::is_searched_for);
   const std::vector<fs::path> files = data::find_text_files(text).files;
   return std::any_of(files.begin(), files.end(), [](const fs::path& path) {
     const MappedFile file(path);

@@ -4,6 +4,7 @@
 #include "atoll/base/processes/cgroup.h"
 #include "atoll/base/quantity.h"
 #include "atoll/device/free_memory.h"
+#include "atoll/hub/model.h"
 #include "atoll/model_dir/model_room.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/nn/models/sizes.h"
@@ -21,7 +22,7 @@ namespace {
 std::int64_t least_vocabulary(const TrainConfig& config) {
   constexpr std::int64_t kBytes = 256;
   if (!config.data.tokenizer.empty()) {
-    return Tokenizer::load(config.data.tokenizer)
+    return Tokenizer::load(hub::local_tokenizer(config.data.tokenizer))
         .with_special_tokens(config.data.special_tokens)
         .vocab_size();
   }
