@@ -91,7 +91,8 @@ Action add(ArgumentParser& parser) {
   parser
       .add_option(
           "text", options->inputs,
-          "Text, *.jsonl and token *.bin files, or directories searched for *.txt and *.jsonl")
+          "Text, rows (*.jsonl, Parquet, Arrow, CSV, JSON arrays, tars), these compressed or "
+          "not, and token *.bin files, or directories searched for all but the last")
       .required();
   parser.add_option("-o,--out", options->output, "Directory to make").required();
   const Argument tokenizer = parser.add_option(
