@@ -48,6 +48,10 @@ FieldMap::FieldMap(std::vector<std::pair<std::string, std::string>> fields) {
   }
 }
 
+bool FieldMap::reads(std::string_view key) const {
+  return std::find(keys_.begin(), keys_.end(), key) != keys_.end();
+}
+
 std::size_t FieldMap::key_index(std::string_view key) {
   const auto at = std::find(keys_.begin(), keys_.end(), key);
   if (at == keys_.end()) {

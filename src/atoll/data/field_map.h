@@ -19,6 +19,8 @@ class FieldMap {
   /// Pairs of a field's name, for messages, and a key, or a text with keys in braces. Throws
   /// Error(kUser) naming the field whose braces do not match, or that is empty.
   explicit FieldMap(std::vector<std::pair<std::string, std::string>> fields);
+  /// Whether a field is made of that key.
+  bool reads(std::string_view key) const;
 
  private:
   friend class FieldValues;

@@ -7,6 +7,8 @@
 #include <cctype>
 
 #include "atoll/base/files/text_encoding.h"
+#include "atoll/data/bytes/text_window.h"
+#include "atoll/data/rows/tar.h"
 
 namespace atl::data {
 
@@ -64,10 +66,35 @@ std::string ending_of(const fs::path& path) {
   return ending;
 }
 
-InputFormat input_format(const fs::path& path, std::string_view content) {
-  const std::string ending = ending_of(path);
-  if (ending == ".bin") return InputFormat::kBin;
-  if (is_jsonl_ending(ending) || begins_with_object_line(content)) return InputFormat::kJsonl;
+InputFormat input_format(const fs::path& path) {
+  if (ending_of(path) == ".bin") return InputFormat::kBin;
+  using namespace std::string_view_literals;
+  constexpr std::size_t kLookedAt = 4096;
+  TextWindow window(path);
+  window.fill(kLookedAt);
+  const std::string_view begin = window.view().substr(0, kLookedAt);
+  if (begin.starts_with("PAR1"sv)) return InputFormat::kParquet;
+  // A stream begins with the mark of a message that goes on, which is no UTF-8.
+  if (begin.starts_with("ARROW1\0\0"sv) || begin.starts_with("\xff\xff\xff\xff"sv)) {
+    return InputFormat::kArrow;
+  }
+  if (begins_like_tar(begin)) return InputFormat::kTar;
+  const std::string ending = ending_of(window.name_inside());
+  if (is_jsonl_ending(ending)) return InputFormat::kJsonl;
+  if (ending == ".csv" || ending == ".tsv") return InputFormat::kCsv;
+  std::string_view text = without_byte_order_mark(begin);
+  if (take(text, '[')) {
+    // An empty array has no object that it could be known by.
+    std::string_view rest = text;
+    if (begins_with_key(text) || (ending == ".json" && take(rest, ']'))) {
+      return InputFormat::kJsonArray;
+    }
+  }
+  // Of a first line that is long, all of it.
+  if (begins_with_key(without_byte_order_mark(begin))) {
+    window.find('\n', without_byte_order_mark(begin).find('{'));
+    if (begins_with_object_line(window.view())) return InputFormat::kJsonl;
+  }
   return InputFormat::kText;
 }
 
@@ -85,16 +112,43 @@ const char* format_name(InputFormat format) {
       return "jsonl";
     case InputFormat::kBin:
       return "bin";
+    case InputFormat::kJsonArray:
+      return "json";
+    case InputFormat::kCsv:
+      return "csv";
+    case InputFormat::kTar:
+      return "tar";
+    case InputFormat::kParquet:
+      return "parquet";
+    case InputFormat::kArrow:
+      return "arrow";
   }
   return "?";
+}
+
+bool has_rows(InputFormat format) {
+  return format != InputFormat::kText && format != InputFormat::kBin;
 }
 
 bool is_searched_for(const fs::path& path) {
   // Not *.bin: too many files that are no tokens are called so. Not the log of a run that lies
   // under the directory: it is no text, and grows with every run.
   if (path.filename() == "metrics.jsonl") return false;
-  const std::string ending = ending_of(path);
-  return ending == ".txt" || is_jsonl_ending(ending);
+  std::string ending = ending_of(path);
+  if (is_compressed_ending(ending)) {
+    if (ending.starts_with(".t")) return true;  // .tgz
+    ending = ending_of(path.stem());
+  }
+  constexpr std::array<std::string_view, 6> kEndings = {".txt",     ".csv",   ".tsv",
+                                                        ".parquet", ".arrow", ".tar"};
+  if (std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end()) return true;
+  if (is_jsonl_ending(ending)) return true;
+  // Many a .json beside data describes them: an object.
+  return ending == ".json" && input_format(path) == InputFormat::kJsonArray;
+}
+
+const char* searched_endings() {
+  return ".txt, .jsonl, .csv, .tsv, .parquet, .arrow, .tar and .json files of an array";
 }
 
 bool begins_like_json(std::string_view content) {

@@ -50,35 +50,31 @@ class InputFormats : public ::testing::Test {
 };
 
 TEST_F(InputFormats, WhatIsNoTextIsRefusedWithWhatToDo) {
-  write("a.txt.gz", "\x1f\x8b\x08 and so on");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt.gz is compressed with gzip"), HasSubstr("gunzip")));
-  write("a.txt", "\x28\xb5\x2f\xfd and so on");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt is compressed with zstd"), HasSubstr("zstd -d")));
-  write("a.parquet", "PAR1 and so on PAR1");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a Parquet file"), HasSubstr("JSONL")));
-  write("a.json", " [{\"text\": \"a\"}]");
-  EXPECT_THAT(error(), AllOf(HasSubstr("a.json is JSON"), HasSubstr("jq -c '.[]'")));
-  EXPECT_THAT(error_of([&] { for_each_text(options_, [](std::string_view) {}); }),
-              HasSubstr("a.json is JSON"));
+  write("a.txt", "PK\x03\x04 and so on");
+  EXPECT_THAT(error(), AllOf(HasSubstr("a.txt is a zip archive"), HasSubstr("unpack it")));
+  write("a.avro", "Obj\x01 and so on");
+  EXPECT_THAT(error(), AllOf(HasSubstr("an Avro file"), HasSubstr("JSONL")));
   for (const char* name : {"a.txt", "a.json", "a"}) {
     write(name, "{\n  \"text\": \"a\"\n}\n");
     EXPECT_THAT(error(), AllOf(HasSubstr(std::string(name) + " is JSON"), HasSubstr("jq -c '.' ")));
-    write(name, "[\n  {\"text\": \"a\"}\n]\n");
+    write(name, "[[{\"text\": \"a\"}]]\n");
     EXPECT_THAT(error(), AllOf(HasSubstr(std::string(name) + " is JSON"), HasSubstr("'.[]'")));
   }
+  write("a.json", "[1]");
+  EXPECT_THAT(error_of([&] { for_each_text(options_, [](std::string_view) {}); }),
+              HasSubstr("a.json is JSON"));
   write("a.json", "no JSON");
   EXPECT_EQ(error(), "");
   options_.overwrite = true;
-  for (const char* text : {"{\n  int a;\n}", "[1] and so on", "{\"quoted\"} words", "[", "{"}) {
+  for (const char* text : {"{\n  int a;\n}", "[1] and so on", "{\"quoted\"} words", "[", "{",
+                           "BZh is no bzip2", "ORC, a text"}) {
     write("a.txt", text);
     EXPECT_EQ(error(), "") << text;
   }
 }
 
-TEST_F(InputFormats, MarkupAndTablesAreRefusedByTheirEnding) {
-  for (const auto& [name, what] : std::map<const char*, const char*>{{"a.csv", "CSV"},
-                                                                     {"a.TSV", "TSV"},
-                                                                     {"a.html", "HTML"},
+TEST_F(InputFormats, MarkupIsRefusedByItsEnding) {
+  for (const auto& [name, what] : std::map<const char*, const char*>{{"a.html", "HTML"},
                                                                      {"a.htm", "HTML"},
                                                                      {"a.xml", "XML"},
                                                                      {"a.yaml", "YAML"},
@@ -89,8 +85,6 @@ TEST_F(InputFormats, MarkupAndTablesAreRefusedByTheirEnding) {
     EXPECT_THAT(error_of([&] { for_each_text(options_, [](std::string_view) {}); }),
                 HasSubstr(what));
   }
-  write("a.csv", "a,b\n");
-  EXPECT_THAT(error(), HasSubstr("csv.DictReader"));
 }
 
 TEST_F(InputFormats, TextThatLooksLikeSomethingElseIsNamed) {
@@ -153,7 +147,7 @@ TEST_F(InputFormats, ADirectorySaysWhatItLeavesOut) {
   };
   for (const char* name : {"a.md", "deep/b.md", "c.html", "LICENSE", "metrics.jsonl"}) file(name);
   options_.inputs = {directory_ / "books"};
-  EXPECT_THAT(error(), AllOf(HasSubstr("no .txt or .jsonl file under"),
+  EXPECT_THAT(error(), AllOf(HasSubstr("there is no file to read under"), HasSubstr(".parquet"),
                              HasSubstr("but 2 .md, 1 without an ending, 1 .html")));
   for (const char* name : {"d.txt", "e.NDJSON", "deep/f.jsonl", "g.TXT"}) file(name);
   const TextFiles found = find_text_files(options_.inputs);

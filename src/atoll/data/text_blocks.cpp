@@ -14,32 +14,7 @@ bool is_white(char c) {
   return kWhite.find(c) != std::string_view::npos;
 }
 
-std::size_t line_length(std::string_view text) {
-  const std::size_t end = text.find('\n');
-  return end == std::string_view::npos ? text.size() : end + 1;
-}
-
 }  // namespace
-
-void for_each_document(std::string_view text, DocumentMode mode,
-                       const std::function<void(std::string_view)>& fn) {
-  if (mode == DocumentMode::kFile) {
-    if (!text.empty()) fn(text);
-    return;
-  }
-  std::size_t length = 0;  // of the document so far, at the front of `text`
-  while (length < text.size()) {
-    const std::string_view line = text.substr(length, line_length(text.substr(length)));
-    if (line.find_first_not_of(kWhite) != std::string_view::npos) {
-      length += line.size();
-      continue;
-    }
-    if (length > 0) fn(text.substr(0, length));
-    text.remove_prefix(length + line.size());
-    length = 0;
-  }
-  if (length > 0) fn(text);
-}
 
 std::size_t block_length(std::string_view text, std::size_t block_bytes) {
   ATOLL_CHECK(block_bytes >= 4, "a block of {} bytes", block_bytes);

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string_view>
 
 namespace atl::data {
@@ -14,10 +13,6 @@ enum class DocumentMode {
   kFile,       ///< Nothing: a file is one document.
   kBlankLine,  ///< One or more lines of nothing but white space, which belong to no document.
 };
-
-/// Calls fn for each document of `text`, in order; none of them is empty.
-void for_each_document(std::string_view text, DocumentMode mode,
-                       const std::function<void(std::string_view)>& fn);
 
 /// The length of the block that `text` begins with: all of it when it is at most block_bytes long,
 /// else up to the last end of a line within block_bytes (one before a line that does not begin with

@@ -1,8 +1,12 @@
 #include "atoll/data/text_blocks.h"
+#include "atoll/base/files/file.h"
+#include "atoll/data/bytes/document_stream.h"
+#include "atoll/data/testing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -13,8 +17,19 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 std::vector<std::string> documents(std::string_view text, DocumentMode mode) {
+  const testing::TemporaryDirectory directory;
+  write_file(directory / "a.txt", text);
+  TextWindow window(directory / "a.txt");
+  DocumentStream stream(window, mode);
   std::vector<std::string> found;
-  for_each_document(text, mode, [&](std::string_view document) { found.emplace_back(document); });
+  while (stream.next()) {
+    std::string& document = found.emplace_back();
+    // In pieces, as they are read.
+    for (std::string_view piece = stream.front(2); !piece.empty(); piece = stream.front(2)) {
+      document += piece.substr(0, 2);
+      stream.consume(std::min<std::size_t>(piece.size(), 2));
+    }
+  }
   return found;
 }
 

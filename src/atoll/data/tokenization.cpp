@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "atoll/base/check.h"
-#include "atoll/base/files/file.h"
-#include "atoll/base/files/text_encoding.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/data/rows/row_files.h"
 #include "atoll/data/text_check.h"
 
 namespace atl::data {
@@ -36,17 +35,17 @@ bool has_loss(const std::vector<std::uint8_t>& mask) {
 std::vector<RenderedChat> render_line(const TokenizeOptions& options, const JsonlLine& line,
                                       const std::string& path) {
   if (!options.render_chat) {
-    throw user_error("{} line {} has messages, and the tokenizer has no chat template to write {}",
-                     path, line.number, "them with; give one");
+    throw user_error("{} has messages, and the tokenizer has no chat template to write {}",
+                     line.place(path), "them with; give one");
   }
   std::vector<RenderedChat> chats;
-  located([&] { return fmt::format("{} line {}", path, line.number); },
+  located([&] { return line.place(path); },
           [&] { chats = options.render_chat(line.text, line.variables); });
   const bool is_empty = std::any_of(chats.begin(), chats.end(),
                                     [](const RenderedChat& chat) { return chat.text.empty(); });
   if (is_empty || chats.empty()) {
-    throw user_error("{} line {} has messages that the chat template writes nothing for; {}", path,
-                     line.number, "remove the line, or give another template");
+    throw user_error("{} has messages that the chat template writes nothing for; {}",
+                     line.place(path), "remove the line, or give another template");
   }
   return chats;
 }
@@ -73,39 +72,34 @@ Tokenization::Tokenization(DocumentSink& sink, const Tokenizer& tokenizer,
 }
 
 void Tokenization::add_file(const fs::path& path) {
-  const MappedFile file(path);
-  const std::span<const std::byte> bytes = file.bytes();
-  std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const InputFormat by_name = input_format_by_name(path);
-  const InputFormat format = options_.as_older_programs ? by_name : input_format(path, content);
-  if (format != InputFormat::kJsonl) has_other_documents_ = true;
+  const InputFormat format = options_.as_older_programs ? by_name : input_format(path);
+  if (!has_rows(format)) has_other_documents_ = true;
   if (format == InputFormat::kBin) {
     add_bin(BinTokens(path, tokenizer_));
-    return;
+  } else if (format == InputFormat::kText) {
+    add_text_file(path);
+  } else {
+    add_rows(path, format);
   }
-  if (format == InputFormat::kJsonl) {
-    if (by_name != InputFormat::kJsonl) {
-      log::info("{} is read as JSON lines: each line is an object", path.string());
-    }
-    refuse_utf16(path, content);
-    add_jsonl(content, path.string());
-    return;
-  }
-  if (!options_.as_older_programs) {
-    check_is_text(path, content);
-    const std::string oddity = oddity_of_text(path, content);
-    if (!oddity.empty()) log::warning("{}", oddity);
-    const std::string_view marked = content;
-    content = without_byte_order_mark(content);
-    progress_.bytes_done += marked.size() - content.size();
-  }
-  const auto* begin = reinterpret_cast<const char*>(bytes.data());
-  for_each_document(content, options_.documents, [&](std::string_view document) {
-    add_text(document, path.string(), static_cast<std::size_t>(document.data() - begin));
-  });
 }
 
-void Tokenization::add_text(std::string_view text, const std::string& path, std::size_t at) {
+void Tokenization::add_text_file(const fs::path& path) {
+  TextWindow window(path, options_.as_older_programs ? Decompress::kNever : Decompress::kAlways);
+  if (!options_.as_older_programs) {
+    check_is_text(path);
+    constexpr std::size_t kLookedAt = std::size_t{1} << 20;
+    window.fill(kLookedAt);
+    const std::string oddity = oddity_of_text(path, window.view().substr(0, kLookedAt));
+    if (!oddity.empty()) log::warning("{}", oddity);
+    window.skip_byte_order_mark();
+    progress_.bytes_done += window.position();
+  }
+  DocumentStream documents(window, options_.documents);
+  while (documents.next()) add_document(documents, window);
+}
+
+void Tokenization::add_document(DocumentStream& document, const TextWindow& window) {
   std::optional<Split> split;  // of the block before
   const auto finish = [&] {
     if (!split) return;
@@ -115,7 +109,10 @@ void Tokenization::add_text(std::string_view text, const std::string& path, std:
     end_document(*split);
   };
   mask_.clear();
-  while (!text.empty()) {
+  for (;;) {
+    // A byte more than a block: where it ends depends on what follows.
+    const std::string_view text = document.front(block_bytes_ + 1);
+    if (text.empty()) break;
     const std::string_view block = text.substr(0, block_length(text, block_bytes_));
     const Split here = choose_split(block.size());
     if (split != here) {
@@ -124,26 +121,31 @@ void Tokenization::add_text(std::string_view text, const std::string& path, std:
       split = here;
     }
     tokens_.clear();
-    located([&] { return fmt::format("{}, from byte {} on", path, at); },
-            [&] { encoder_.encode_part(block, /*last=*/false, tokens_); });
+    located(
+        [&] {
+          return fmt::format("{}, from byte {} on", window.path().string(), window.position());
+        },
+        [&] { encoder_.encode_part(block, /*last=*/false, tokens_); });
     append(here);
-    text.remove_prefix(block.size());
-    at += block.size();
-    advance(progress_.bytes_done + block.size());
+    const std::size_t bytes = block.size();
+    document.consume(bytes);
+    advance(progress_.bytes_done + bytes);
   }
   finish();
 }
 
-void Tokenization::add_jsonl(std::string_view content, const std::string& path) {
+void Tokenization::add_rows(const fs::path& path, InputFormat format) {
+  if (format == InputFormat::kJsonl && input_format_by_name(path) != InputFormat::kJsonl) {
+    log::info("{} is read as JSON lines: each line is an object", path.string());
+  }
   const std::uint64_t before = progress_.bytes_done;
-  for_each_jsonl_line(
-      content, path,
-      [&](const JsonlLine& line) {
-        add_line(line, path);
+  const std::string name = path.string();
+  const std::uint64_t bytes =
+      for_each_row(path, format, options_.fields, [&](const JsonlLine& line) {
+        add_line(line, name);
         advance(before + line.end);
-      },
-      options_.fields);
-  if (progress_.bytes_done != before + content.size()) advance(before + content.size());
+      });
+  if (progress_.bytes_done != before + bytes) advance(before + bytes);
 }
 
 void Tokenization::add_line(const JsonlLine& line, const std::string& path) {
@@ -152,8 +154,7 @@ void Tokenization::add_line(const JsonlLine& line, const std::string& path) {
     return;
   }
   if (*line.mapping != '\0' && told_.insert(line.mapping).second) {
-    log::info("{} line {} and rows like it are read as those of {}", path, line.number,
-              line.mapping);
+    log::info("{} and rows like it are read as those of {}", line.place(path), line.mapping);
   }
   if (line.kind == JsonlKind::kMessages) {
     add_messages(line, path);
@@ -161,7 +162,7 @@ void Tokenization::add_line(const JsonlLine& line, const std::string& path) {
   }
   tokens_.clear();
   mask_.clear();
-  located([&] { return fmt::format("{} line {}", path, line.number); }, [&] { encode_line(line); });
+  located([&] { return line.place(path); }, [&] { encode_line(line); });
   const bool is_completion = line.kind == JsonlKind::kCompletion;
   // Behind a prompt and completion the end of text has a loss, where there is one.
   count_loss(line, path, mask_.empty() || (is_completion && !ending_.empty()) || has_loss(mask_));
@@ -181,7 +182,7 @@ void Tokenization::add_messages(const JsonlLine& line, const std::string& path) 
   for (const RenderedChat& chat : chats) {
     tokens_.clear();
     mask_.clear();
-    located([&] { return fmt::format("{} line {}", path, line.number); },
+    located([&] { return line.place(path); },
             [&] {
               encode_spans(encoder_, tokenizer_, chat.text, chat.trained,
                            {.parse_special = true, .literal = chat.literal}, tokens_, mask_);
@@ -216,7 +217,7 @@ void Tokenization::count_loss(const JsonlLine& line, const std::string& path, bo
   ++rows_;
   if (has_loss) return;
   if (rows_without_loss_++ > 0) return;
-  first_without_loss_ = fmt::format("{} line {}", path, line.number);
+  first_without_loss_ = line.place(path);
   remedy_ = "its completion is empty";
   if (line.kind != JsonlKind::kMessages) return;
   const std::vector<std::string> roles = roles_of(line.text);
@@ -236,8 +237,7 @@ void Tokenization::count_spelled(const JsonlLine& line, const std::string& path,
                            ? "becomes that token, as in transformers; data.chat_literal_content = "
                              "true (--chat-literal-content) makes it text"
                            : "is encoded as text (data.chat_literal_content)";
-  first_spelling_ =
-      fmt::format("\"{}\" in {} line {}; it {}", chat.spelled, path, line.number, result);
+  first_spelling_ = fmt::format("\"{}\" in {}; it {}", chat.spelled, line.place(path), result);
 }
 
 void Tokenization::finish() const {

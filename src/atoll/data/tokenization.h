@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "atoll/data/bin_tokens.h"
+#include "atoll/data/bytes/document_stream.h"
+#include "atoll/data/bytes/text_window.h"
 #include "atoll/data/corpus_writer.h"
 #include "atoll/data/input_format.h"
-#include "atoll/data/jsonl/jsonl.h"
+#include "atoll/data/jsonl/jsonl_line.h"
 #include "atoll/data/text_blocks.h"
 #include "atoll/data/tokenize_options.h"
 #include "atoll/text/tokenizer.h"
@@ -42,9 +44,10 @@ class Tokenization {
   std::int64_t empty_documents() const { return empty_documents_; }
 
  private:
-  // `text` begins at byte `at` of the file.
-  void add_text(std::string_view text, const std::string& path, std::size_t at);
-  void add_jsonl(std::string_view content, const std::string& path);
+  void add_text_file(const std::filesystem::path& path);
+  // One of the documents of the window's file.
+  void add_document(DocumentStream& document, const TextWindow& window);
+  void add_rows(const std::filesystem::path& path, InputFormat format);
   void add_line(const JsonlLine& line, const std::string& path);
   // A line with messages; each text of them is a document.
   void add_messages(const JsonlLine& line, const std::string& path);

@@ -12,9 +12,10 @@
 #include "atoll/base/files/lock.h"
 #include "atoll/base/files/paths.h"
 #include "atoll/base/files/read_file.h"
-#include "atoll/base/files/text_encoding.h"
 #include "atoll/base/log.h"
+#include "atoll/data/bytes/text_window.h"
 #include "atoll/data/corpus_writer.h"
+#include "atoll/data/rows/row_files.h"
 #include "atoll/data/text_check.h"
 #include "atoll/data/tokenization.h"
 
@@ -28,6 +29,9 @@ namespace {
 constexpr double kHeldOutBlocks = 16;
 constexpr double kMinBlockBytes = 1024;
 constexpr double kMaxBlockBytes = 65536;
+
+// Of compressed text that a tokenizer is trained on, which has to be in memory.
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 32;
 
 void validate(const TokenizeOptions& options) {
   if (!(options.held_out >= 0 && options.held_out <= 0.5)) {
@@ -43,9 +47,11 @@ void validate(const TokenizeOptions& options) {
   if (options.output.empty()) throw user_error("no output directory was given");
 }
 
-std::uint64_t total_bytes(const std::vector<fs::path>& files) {
+std::uint64_t total_bytes(const std::vector<fs::path>& files, bool as_they_are) {
   std::uint64_t total = 0;
-  for (const fs::path& file : files) total += MappedFile(file).bytes().size();
+  for (const fs::path& file : files) {
+    total += as_they_are ? MappedFile(file).bytes().size() : content_bytes(file);
+  }
   if (total == 0) {
     throw user_error("{}{} is empty; there is nothing to tokenize", files.front().string(),
                      files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "");
@@ -128,9 +134,8 @@ std::vector<SourceEntry> describe_sources(const std::vector<fs::path>& files) {
   for (const fs::path& path : files) {
     const MappedFile file(path);
     const std::span<const std::byte> bytes = file.bytes();
-    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     sources.push_back({path.string(), bytes.size(), to_hex(hash_bytes(bytes.data(), bytes.size())),
-                       format_name(input_format(path, content))});
+                       format_name(input_format(path))});
   }
   return sources;
 }
@@ -199,13 +204,14 @@ TextFiles find_text_files(const std::vector<fs::path>& inputs) {
     }
     const std::string others = describe_endings(left_out);
     if (found.empty()) {
-      throw user_error("there is no .txt or .jsonl file under {}{}", input.string(),
+      throw user_error("there is no file to read under {} (of {}){}", input.string(),
+                       searched_endings(),
                        others.empty() ? "" : fmt::format(", but {}; name files to read", others));
     }
     if (!others.empty()) {
       result.left_out.push_back(fmt::format(
-          "of {} only .txt and .jsonl files are read; left out: {} (name a file to read it)",
-          input.string(), others));
+          "of {} only {} are read, compressed or not; left out: {} (name a file to read it)",
+          input.string(), searched_endings(), others));
     }
     std::sort(found.begin(), found.end());
     result.files.insert(result.files.end(), found.begin(), found.end());
@@ -226,7 +232,7 @@ TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& 
   const TextFiles found = find_text_files(options.inputs);
   const std::vector<fs::path>& files = found.files;
   TokenizeProgress state;
-  state.bytes_total = total_bytes(files);
+  state.bytes_total = total_bytes(files, options.as_older_programs);
   const std::uint64_t block_bytes = choose_block_bytes(options, state.bytes_total);
   make_directory(options.output);
   const DirectoryLock lock(options.output, "wait for it or choose another output");
@@ -273,7 +279,7 @@ TokenVector tokenize_in_memory(const TokenizeOptions& options, const Tokenizer& 
   const std::vector<fs::path>& files = found.files;
   tell_of_left_out(found);
   TokenizeProgress state;
-  state.bytes_total = total_bytes(files);
+  state.bytes_total = total_bytes(files, options.as_older_programs);
   MemorySink sink;
   Tokenization tokenization(sink, tokenizer, whole, choose_block_bytes(whole, state.bytes_total),
                             state, {});
@@ -286,27 +292,27 @@ TokenVector tokenize_in_memory(const TokenizeOptions& options, const Tokenizer& 
 void for_each_text(const TokenizeOptions& options,
                    const std::function<void(std::string_view)>& fn) {
   for (const fs::path& path : find_text_files(options.inputs).files) {
-    const MappedFile file(path);
-    const std::span<const std::byte> bytes = file.bytes();
-    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    const InputFormat format = input_format(path, content);
+    const InputFormat format = input_format(path);
     if (format == InputFormat::kBin) {
       throw user_error("{} holds tokens and no text; give text, or the tokenizer that made it",
                        path.string());
     }
     if (format == InputFormat::kText) {
-      check_is_text(path, content);
-      fn(without_byte_order_mark(content));
+      check_is_text(path);
+      TextWindow window(path);
+      window.skip_byte_order_mark();
+      // Whole, so that nothing is cut within a word.
+      if (window.fill(kMaxTextBytes + 1) && window.compression() != Compression::kNone) {
+        throw user_error("{} becomes a text of more than {} GiB; decompress it first",
+                         path.string(), kMaxTextBytes >> 30);
+      }
+      fn(window.view());
       continue;
     }
-    refuse_utf16(path, content);
-    for_each_jsonl_line(
-        content, path.string(),
-        [&](const JsonlLine& line) {
-          if (line.kind != JsonlKind::kMessages) return fn(line.text);
-          for (const RenderedChat& chat : render_line(options, line, path.string())) fn(chat.text);
-        },
-        options.fields);
+    for_each_row(path, format, options.fields, [&](const JsonlLine& line) {
+      if (line.kind != JsonlKind::kMessages) return fn(line.text);
+      for (const RenderedChat& chat : render_line(options, line, path.string())) fn(chat.text);
+    });
   }
 }
 

@@ -29,12 +29,12 @@ struct TokenizeResult {
 /// counts as a document of its own, so no training window reads across a hole unmarked. Each
 /// begins with Tokenizer::tokens_before() and ends with tokens_after() and end_of_text(), as far as
 /// there are such, but what a chat template writes, which has them. Text that spells a special
-/// token is encoded as text. docs/data-format.md says what JSONL and .bin files hold; a line of
-/// JSONL is held out whole, and all of it is tokenized at once. The same inputs and options give
-/// the same files. Throws Error(kUser) for missing, empty or repeated inputs, a text too small for
-/// two splits, an output that holds a corpus or another tokenizer, is in use or is read-only, and,
-/// with file and line or byte, for what is not JSONL or not a token of the tokenizer; a corpus that
-/// stood there stays unless all went well.
+/// token is encoded as text. docs/data-format.md says what files hold; a row is held out whole, and
+/// all of it is tokenized at once. The same inputs and options give the same files. Throws
+/// Error(kUser) for missing, empty or repeated inputs, a text too small for two splits, an output
+/// that holds a corpus or another tokenizer, is in use or is read-only, and, with file and line or
+/// byte, for what is not JSONL or not a token of the tokenizer; a corpus that stood there stays
+/// unless all went well.
 TokenizeResult tokenize_corpus(const TokenizeOptions& options, const Tokenizer& tokenizer,
                                const std::function<void(const TokenizeProgress&)>& progress = {});
 
@@ -55,7 +55,7 @@ struct TextFiles {
 };
 
 /// The files that `inputs` mean: files as given, and those under directories that is_searched_for()
-/// (*.txt, *.jsonl and its other names), sorted by path. Throws Error(kUser) for one that does not
+/// (text, rows, and those compressed), sorted by path. Throws Error(kUser) for one that does not
 /// exist, is named twice, or holds no such file.
 TextFiles find_text_files(const std::vector<std::filesystem::path>& inputs);
 

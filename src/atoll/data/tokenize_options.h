@@ -21,7 +21,7 @@ using RenderChat = std::function<std::vector<RenderedChat>(std::string_view mess
 /// What to make a corpus of, and how.
 struct TokenizeOptions {
   /// Files, or directories that are searched (find_text_files). What a file is, its ending and
-  /// first line say (input_format): JSONL, tokens of nanoGPT or llm.c, text.
+  /// begin say (input_format): rows of several formats, tokens of nanoGPT or llm.c, text.
   std::vector<std::filesystem::path> inputs;
   std::filesystem::path output;  ///< made if it is not there
   DocumentMode documents = DocumentMode::kFile;

@@ -217,7 +217,7 @@ TEST_F(TokenizeCorpus, RefusesBadInputAndSaysWhatToDo) {
   fs::create_directory(directory_ / "out");
   EXPECT_THAT(error(), HasSubstr("given twice"));
   options_.inputs = {directory_ / "out"};
-  EXPECT_THAT(error(), HasSubstr("no .txt or .jsonl file"));
+  EXPECT_THAT(error(), HasSubstr("no file to read under"));
   options_.inputs = {directory_ / "a.txt"};
   options_.held_out = 0.6;
   EXPECT_THAT(error(), HasSubstr("between 0 and 0.5"));

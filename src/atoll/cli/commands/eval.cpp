@@ -269,8 +269,10 @@ Action add(ArgumentParser& parser) {
   parser.add_option("--shards", options->shards,
                     "corpus whose held-out split to predict; default: the run's own");
   parser
-      .add_option("--text", options->text,
-                  "text, *.jsonl or token *.bin files, or directories of them, to predict")
+      .add_option(
+          "--text", options->text,
+          "text, rows (*.jsonl, *.parquet and others) or token *.bin files, or directories of "
+          "them, to predict")
       .excludes("--shards");
   parser
       .add_option("--packing", options->packing,

@@ -96,7 +96,8 @@ Action add(ArgumentParser& parser) {
   parser
       .add_option(
           "text", options->inputs,
-          "Text, *.jsonl and token *.bin files, directories searched for *.txt and *.jsonl, or "
+          "Text, rows (*.jsonl, Parquet, Arrow, CSV, JSON arrays, tars), these compressed or "
+          "not, and token *.bin files, directories searched for all but the last, or "
           "hf://datasets/ORG/NAME")
       .required();
   parser.add_option("-o,--out", options->output, "Directory to make").required();

@@ -235,6 +235,12 @@ std::string sharegpt_messages(const dom::element& messages, const std::string& o
   return calls.empty() ? plain : with_tool_calls(plain, calls, origin);
 }
 
+bool is_foreign_key(std::string_view key) {
+  constexpr std::array<std::string_view, 6> kKeys = {"conversations", "instruction", "input",
+                                                     "output",        "system",      "history"};
+  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+}
+
 bool read_foreign_row(const dom::object& object, bool chat, const std::string& origin,
                       JsonlLine& line) {
   const auto conversations = find(object, "conversations");

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "atoll/data/jsonl/jsonl_line.h"
 
@@ -18,6 +19,9 @@ namespace atl::data {
 /// or key that would be lost.
 bool read_foreign_row(const simdjson::dom::object& object, bool chat, const std::string& origin,
                       JsonlLine& line);
+
+/// Whether read_foreign_row() looks at that key.
+bool is_foreign_key(std::string_view key);
 
 /// Whether messages are ShareGPT's: the first of them has "from" and "value", and no "role".
 bool has_sharegpt_messages(const simdjson::dom::element& messages);

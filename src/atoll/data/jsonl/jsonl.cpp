@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "atoll/base/error.h"
 #include "atoll/base/files/text_encoding.h"
@@ -11,6 +12,7 @@
 #include "atoll/data/jsonl/foreign_rows.h"
 #include "atoll/data/jsonl/python_json.h"
 #include "atoll/data/jsonl/row_messages.h"
+#include "atoll/data/jsonl/row_parser.h"
 
 namespace atl::data {
 
@@ -28,13 +30,18 @@ enum Field : std::size_t { kText, kPrompt, kCompletion, kMessages };
 
 class LineParser {
  public:
-  LineParser(const std::string& path, std::int64_t number, const Fields& fields,
+  LineParser(const std::string& path, const JsonlLine& line, const Fields& fields,
              const FieldMap& map)
-      : path_(path), number_(number), fields_(fields), values_(map) {}
+      : path_(path),
+        place_(line.place(path)),
+        number_(line.number),
+        is_line_(std::string_view(line.unit) == "line"),
+        fields_(fields),
+        values_(map) {}
 
   void parse(dom::parser& parser, std::string_view text, JsonlLine& line) {
     const dom::element root = parse_json(parser, text);
-    if (root.is_array() && number_ == 1) {
+    if (root.is_array() && number_ == 1 && is_line_) {
       fail("is not an object but a list",
            fmt::format("write one object a line: jq -c '.[]' {} >rows.jsonl", path_));
     }
@@ -51,7 +58,7 @@ class LineParser {
 
  private:
   [[noreturn]] void fail(std::string_view what, std::string_view remedy) const {
-    throw user_error("{} line {} {}; {}", path_, number_, what, remedy);
+    throw user_error("{} {}; {}", place_, what, remedy);
   }
 
   // Python's json module writes and reads more than the standard allows. Such a value is no
@@ -65,7 +72,7 @@ class LineParser {
     }
     if (!error) return root;
     if (error == simdjson::UTF8_ERROR) fail("is not UTF-8", simdjson::error_message(error));
-    if (error != simdjson::DEPTH_ERROR) refuse_several_lines(text);
+    if (error != simdjson::DEPTH_ERROR && is_line_) refuse_several_lines(text);
     fail("is not JSON", simdjson::error_message(error));
   }
 
@@ -107,7 +114,7 @@ class LineParser {
 
   std::string quoted(Field field) const { return fmt::format("\"{}\"", values_.spec(field)); }
 
-  std::string origin() const { return fmt::format("{} line {}", path_, number_); }
+  const std::string& origin() const { return place_; }
 
   // Whether nobody said what the keys are called.
   bool has_usual_fields() const {
@@ -125,6 +132,12 @@ class LineParser {
 
   // What to do about a line of several kinds: leave a key out of it.
   std::string one_kind() const {
+    if (!is_line_) {
+      return fmt::format(
+          "of {}, {} with {}, and {} only one can be read; for the others name keys that are not "
+          "there (--field text=unused; data.fields of a recipe)",
+          quoted(kText), quoted(kPrompt), quoted(kCompletion), quoted(kMessages));
+    }
     return fmt::format("keep one of {}, {} with {}, and {}: jq -c 'del(.text)' {} >rows.jsonl",
                        quoted(kText), quoted(kPrompt), quoted(kCompletion), quoted(kMessages),
                        path_);
@@ -203,7 +216,9 @@ class LineParser {
   }
 
   const std::string& path_;
+  std::string place_;
   std::int64_t number_;
+  bool is_line_;
   const Fields& fields_;
   FieldValues values_;
   dom::object object_;
@@ -213,13 +228,29 @@ class LineParser {
 
 }  // namespace
 
+RowParser::RowParser(std::string path, const Fields& fields)
+    : path_(std::move(path)),
+      fields_(fields),
+      map_({{"data.fields.text", fields.text},
+            {"data.fields.prompt", fields.prompt},
+            {"data.fields.completion", fields.completion},
+            {"data.fields.messages", fields.messages}}) {}
+
+void RowParser::parse(std::string_view json, JsonlLine& line) {
+  line.completion = 0;
+  line.variables.clear();
+  line.mapping = "";
+  LineParser(path_, line, fields_, map_).parse(parser_, json, line);
+}
+
+bool RowParser::reads(std::string_view key) const {
+  return map_.reads(key) || key == "tools" || key == "functions" || key == "chat_template_kwargs" ||
+         is_foreign_key(key);
+}
+
 void for_each_jsonl_line(std::string_view content, const std::string& path,
                          const std::function<void(const JsonlLine&)>& fn, const Fields& fields) {
-  const FieldMap map({{"data.fields.text", fields.text},
-                      {"data.fields.prompt", fields.prompt},
-                      {"data.fields.completion", fields.completion},
-                      {"data.fields.messages", fields.messages}});
-  dom::parser parser;
+  RowParser parser(path, fields);
   JsonlLine line;
   while (line.end < content.size()) {
     const std::size_t begin = line.end;
@@ -229,10 +260,7 @@ void for_each_jsonl_line(std::string_view content, const std::string& path,
     std::string_view text = content.substr(begin, newline - begin);
     if (begin == 0) text = without_byte_order_mark(text);
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    line.completion = 0;
-    line.variables.clear();
-    line.mapping = "";
-    LineParser(path, line.number, fields, map).parse(parser, text, line);
+    parser.parse(text, line);
     fn(line);
   }
 }

@@ -44,10 +44,12 @@ void add_data(SettingRegistry& settings, TrainConfig& c) {
                  "What the model learns from: `data.text` or `data.shards`. Paths are relative to "
                  "the directory the command is called in.",
                  Scope::kIsland);
-  settings.add("data.text", &d.text,
-               "Files, or directories searched for them: text (*.txt), JSON lines (*.jsonl with "
-               "text, prompt and completion, or messages) and token files (*.bin of llm.c and "
-               "nanoGPT). Tokenized into the run directory.");
+  settings.add(
+      "data.text", &d.text,
+      "Files, or directories searched for them: text (*.txt), rows with text, prompt and "
+      "completion, or messages (*.jsonl, Parquet, Arrow, CSV, JSON arrays, tars), these "
+      "compressed or not, and token files (*.bin of llm.c and nanoGPT). Tokenized into the "
+      "run directory.");
   settings.add("data.shards", &d.shards, "Directories made by `atoll tokenize`.")
       .checked("Either data.text or data.shards.", check_source);
   settings

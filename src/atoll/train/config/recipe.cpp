@@ -36,7 +36,8 @@ void refuse_other_files(const fs::path& path) {
         "recipes/kjv-demo.toml is one, and `atoll config-reference` lists the keys",
         path.string());
   }
-  if (is({".txt", ".jsonl", ".bin", ".md", ".gz", ".zst", ".parquet"})) {
+  if (is({".txt", ".jsonl", ".bin", ".md", ".gz", ".zst", ".xz", ".bz2", ".lz4", ".parquet",
+          ".arrow", ".csv", ".tsv", ".tar"})) {
     throw user_error("{} is no recipe, which is a TOML file; to train on it give --data.text={}",
                      path.string(), path.string());
   }

@@ -11,6 +11,7 @@
 #include "atoll/base/files/text_encoding.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/data/bytes/text_window.h"
 #include "atoll/data/input_format.h"
 #include "atoll/data/text_check.h"
 #include "atoll/data/tokenize.h"
@@ -119,15 +120,15 @@ Tokenizer make_tokenizer(const std::vector<fs::path>& text, const std::string& k
   std::vector<std::string_view> texts;
   std::vector<std::string> names;
   for (const fs::path& path : data::find_text_files(text).files) {
-    MappedFile file(path);
-    const auto bytes = file.bytes();
-    const std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (path.extension() == ".txt" &&
-        data::input_format(path, content) == data::InputFormat::kText) {
-      data::check_is_text(path, content);
+    const bool is_text = path.extension() == ".txt" &&
+                         data::input_format(path) == data::InputFormat::kText &&
+                         data::TextWindow(path).compression() == data::Compression::kNone;
+    if (is_text) {
+      data::check_is_text(path);
       // In place: a text may be larger than memory.
-      files.push_back(std::move(file));
-      texts.push_back(without_byte_order_mark(content));
+      const auto bytes = files.emplace_back(path).bytes();
+      texts.push_back(
+          without_byte_order_mark({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
     } else {
       data::for_each_text({.inputs = {path}, .render_chat = render_chat, .fields = fields},
                           [&](std::string_view piece) {

@@ -11,6 +11,8 @@
 #include "atoll/base/files/unfinished.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
+#include "atoll/data/bytes/compression.h"
+#include "atoll/data/input_format.h"
 #include "atoll/data/tokenize.h"
 #include "atoll/train/progress/progress.h"
 #include "atoll/train/progress/tokenize_progress.h"
@@ -98,6 +100,13 @@ bool has_frame(const std::string& request) {
   return request.find(fmt::format("\n{}", kFrame)) != std::string::npos;
 }
 
+// What a file's name says that it is: ".txt", ".csv.gz".
+std::string endings_of(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  if (!data::is_compressed_ending(data::ending_of(path))) return ending;
+  return path.stem().extension().string() + ending;
+}
+
 // A request without what no token depends on: where the files lie. Their extensions say what they
 // are. `with_frame`: also with what goes round a document.
 std::string essence(const std::string& request, bool with_frame) {
@@ -108,7 +117,7 @@ std::string essence(const std::string& request, bool with_frame) {
     const std::size_t path = line.find(' ', kHashDigits + 1);
     const bool is_file = line.find(' ') == kHashDigits && path != std::string::npos;
     if (!with_frame && line.starts_with(kFrame)) continue;
-    if (is_file) line = line.substr(0, path) + fs::path(line.substr(path + 1)).extension().string();
+    if (is_file) line = line.substr(0, path) + endings_of(line.substr(path + 1));
     result += line + "\n";
   }
   return result;

@@ -51,12 +51,8 @@ bool has_rows(const TrainConfig& config) {
   const std::vector<fs::path> text =
       hub::local_texts({config.data.text.begin(), config.data.text.end()}, data::is_searched_for);
   const std::vector<fs::path> files = data::find_text_files(text).files;
-  return std::any_of(files.begin(), files.end(), [](const fs::path& path) {
-    const MappedFile file(path);
-    const auto bytes = file.bytes();
-    return data::input_format(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}) ==
-           data::InputFormat::kJsonl;
-  });
+  return std::any_of(files.begin(), files.end(),
+                     [](const fs::path& path) { return data::has_rows(data::input_format(path)); });
 }
 
 bool has_loss_mask(const PreparedCorpus& corpus) {
