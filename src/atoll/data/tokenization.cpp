@@ -78,6 +78,14 @@ void Tokenization::add_file(const fs::path& path) {
   std::string_view content(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const InputFormat by_name = input_format_by_name(path);
   const InputFormat format = options_.as_older_programs ? by_name : input_format(path, content);
+  if (options_.pairs != PairKind::kNone) {
+    if (format != InputFormat::kJsonl) {
+      throw user_error("{} is not JSON lines, and preferences are rows of them", path.string());
+    }
+    refuse_utf16(path, content);
+    add_pairs(content, path.string());
+    return;
+  }
   if (format != InputFormat::kJsonl) has_other_documents_ = true;
   if (format == InputFormat::kBin) {
     add_bin(BinTokens(path, tokenizer_));
@@ -241,6 +249,7 @@ void Tokenization::count_spelled(const JsonlLine& line, const std::string& path,
 }
 
 void Tokenization::finish() const {
+  finish_pairs();
   if (spelling_ > 0) {
     log::warning("{} of {} spell a special token in a message: first {}", format_count(spelling_),
                  counted(conversations_, "conversation"), first_spelling_);
