@@ -106,7 +106,7 @@ def by_trl(base, adapter, objective, options, rows, work):
     return trainer.seen, rewards
 
 
-def by_atoll(program, base, directory, objective, settings, rows, *more):
+def by_atoll(program, base, directory, objective, settings, rows, rate=LR):
     """The records of the steps."""
     path = directory.with_suffix(".jsonl")
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -114,9 +114,9 @@ def by_atoll(program, base, directory, objective, settings, rows, *more):
         f"--train.objective={objective}", f"--preference.beta={BETA}", "--data.held_out=0",
         f"--train.steps={STEPS}", f"--train.context={tiny.CONTEXT}",
         f"--train.batch_size={2 * ROWS}", f"--train.micro_batch={2 * ROWS}",
-        f"--optim.lr={LR}", "--optim.schedule=constant", "--optim.weight_decay=0",
+        f"--optim.lr={rate}", "--optim.schedule=constant", "--optim.weight_decay=0",
         "--optim.beta2=0.95", "--optim.clip=1", "--log.every=1", "--log.tensorboard=false",
-        *settings, *more)
+        *settings)
     lines = (directory / "metrics.jsonl").read_text().splitlines()
     return [record for record in map(json.loads, lines) if "grad_norm" in record]
 
@@ -131,8 +131,7 @@ def compared(program, work, name):
     if name == "lora":
         # The factors that atoll begins with: those after a step that moves nothing.
         first = work / "lora-first"
-        by_atoll(program, base, first, objective, settings, rows, "--train.stop_after=1",
-                 "--optim.lr=1e-30")
+        by_atoll(program, base, first, objective, [*settings, "--train.stop_after=1"], rows, 1e-30)
         adapter = max((first / "checkpoints").glob("step-*"))
     mine = by_atoll(program, base, directory, objective, settings, rows)
     theirs, rewards = by_trl(base, adapter, objective, options, rows, work / "trl")

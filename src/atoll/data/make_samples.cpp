@@ -1,7 +1,7 @@
 #include "atoll/data/samples.h"
 
 #include "atoll/data/document_samples.h"
-#include "atoll/data/pair_samples.h"
+#include "atoll/data/pairs/pair_samples.h"
 
 namespace atl::data {
 

@@ -206,9 +206,9 @@ int report_pairs(const train::PairEvaluation& found, const std::string& name) {
 }
 
 // The answers of pairs by the model, whose weights are loaded last, and by the reference before.
-int compare_answers(const Options& options, comm::World& world, const Text& text,
-                    const Device& device, train::TrainState& state, Stream& stream,
-                    serve::Weights weights, nn::PreferenceSource& facts) {
+int compare_answers(const Options& options, comm::World& world, const Text& text, Device& device,
+                    train::TrainState& state, Stream& stream, serve::Weights weights,
+                    nn::PreferenceSource& facts) {
   std::optional<data::PairSamples> pairs;
   const auto load = [&](const model_dir::ModelPath& model) {
     model_dir::load_parameters(model, state.model(), state.store(), device.threads());

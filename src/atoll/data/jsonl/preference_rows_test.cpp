@@ -1,5 +1,6 @@
 #include "atoll/data/jsonl/preference_rows.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,10 +57,15 @@ TEST(PreferenceRows, WhatAnswersBeginWithIsThePrompt) {
 }
 
 TEST(PreferenceRows, AreConversationsWithOrWithoutAPrompt) {
+  const std::string asked = R"({"role": "user", "content": "a"})";
+  const std::string good = R"({"role": "assistant", "content": "d"})";
+  const std::string bad = R"({"role": "assistant", "content": "e"})";
+  const std::string before = asked + R"(, {"role": "assistant", "content": "b"}, )" + asked;
   const auto rows = rows_of(
-      R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}], "chosen": [{"role": "assistant", "content": "d"}], "rejected": [{"role": "assistant", "content": "e"}]}
-{"chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "d"}], "rejected": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "e"}]}
-{"prompt": [{"role": "user", "content": "a"}], "chosen": "d", "rejected": "e"})");
+      fmt::format(R"({{"prompt": [{}], "chosen": [{}], "rejected": [{}]}})", before, good, bad) +
+      fmt::format("\n{{\"chosen\": [{}, {}], \"rejected\": [{}, {}]}}\n", asked, good, asked, bad) +
+      fmt::format(R"({{"prompt": [{}], "chosen": "d", "rejected": "e"}})", asked));
+  ASSERT_EQ(rows.size(), 3U);
   for (const PreferenceRow& row : rows) {
     EXPECT_TRUE(row.is_chat);
     EXPECT_EQ(row.first, R"([{"role":"assistant","content":"d"}])");

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "atoll/data/pair_samples.h"
+#include "atoll/data/pairs/pair_samples.h"
 #include "atoll/nn/preference_head.h"
 #include "atoll/train/step/state.h"
 

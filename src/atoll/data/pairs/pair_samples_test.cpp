@@ -1,4 +1,4 @@
-#include "atoll/data/pair_samples.h"
+#include "atoll/data/pairs/pair_samples.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

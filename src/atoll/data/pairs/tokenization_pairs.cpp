@@ -6,7 +6,7 @@
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
 #include "atoll/data/jsonl/preference_rows.h"
-#include "atoll/data/pair_samples.h"
+#include "atoll/data/pairs/pair_samples.h"
 #include "atoll/data/tokenization.h"
 
 namespace atl::data {
