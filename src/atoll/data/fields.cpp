@@ -31,6 +31,9 @@ void set_field(Fields& fields, std::string_view assignment, const std::string& o
   const std::map<std::string_view, std::string*> members = {{"text", &fields.text},
                                                             {"prompt", &fields.prompt},
                                                             {"completion", &fields.completion},
+                                                            {"chosen", &fields.chosen},
+                                                            {"rejected", &fields.rejected},
+                                                            {"label", &fields.label},
                                                             {"messages", &fields.messages},
                                                             {"role", &fields.role},
                                                             {"content", &fields.content},
@@ -59,13 +62,13 @@ void check_fields(const Fields& fields, const std::string& prefix) {
       {"text", &fields.text},
       {"prompt", &fields.prompt},
       {"completion", &fields.completion},
+      {"chosen", &fields.chosen},
+      {"rejected", &fields.rejected},
       {"answer", &fields.answer}};
   for (const auto& [name, spec] : templates) FieldMap({{prefix + name, *spec}});
-  const std::pair<const char*, const std::string*> keys[] = {{"messages", &fields.messages},
-                                                             {"role", &fields.role},
-                                                             {"content", &fields.content},
-                                                             {"choices", &fields.choices},
-                                                             {"answers", &fields.answers}};
+  const std::pair<const char*, const std::string*> keys[] = {
+      {"messages", &fields.messages}, {"label", &fields.label},     {"role", &fields.role},
+      {"content", &fields.content},   {"choices", &fields.choices}, {"answers", &fields.answers}};
   for (const auto& [name, key] : keys) {
     if (key->empty()) throw user_error("{}{} is empty; give the key that holds it", prefix, name);
     if (key->find_first_of("{}") == std::string::npos) continue;

@@ -14,6 +14,9 @@ struct Fields {
   std::string text = "text";
   std::string prompt = "prompt";
   std::string completion = "completion";
+  std::string chosen = "chosen";      ///< the better of two answers
+  std::string rejected = "rejected";  ///< the worse one
+  std::string label = "label";        ///< whether an answer is good
   std::string messages = "messages";
   std::string role = "role";            ///< in a message
   std::string content = "content";      ///< in a message

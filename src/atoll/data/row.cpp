@@ -16,6 +16,8 @@ const char* packing_name(Packing packing) {
       return "masked";
     case Packing::kDocuments:
       return "documents";
+    case Packing::kPairs:
+      return "pairs";
   }
   return "?";
 }

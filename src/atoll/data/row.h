@@ -17,9 +17,10 @@ enum class Packing {
   kStream,     ///< Windows over all tokens; a document attends to the one before it.
   kMasked,     ///< The same windows; attention and positions stay within a document.
   kDocuments,  ///< Whole documents, several to a row, the rest of it padded; kept apart as well.
+  kPairs,      ///< One document a row, and two rows a pair (PairSamples); no setting names it.
 };
 
-/// "stream", "masked" or "documents".
+/// "stream", "masked", "documents" or "pairs".
 const char* packing_name(Packing packing);
 
 /// The Packing of that name. Throws Error(kUser), beginning with `key` (the setting), for another.

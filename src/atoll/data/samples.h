@@ -30,7 +30,7 @@ class SampleSource {
   /// Fills a row with a sample.
   void fill(std::int64_t sample, const RowView& row, RowScratch& scratch) const;
   /// Positions of a sample that have a target.
-  std::int64_t count_targets(std::int64_t sample, RowScratch& scratch) const;
+  virtual std::int64_t count_targets(std::int64_t sample, RowScratch& scratch) const;
   /// Where a sample is, for messages: "tokens 64 to 127 of the train split of data".
   std::string describe(std::int64_t sample) const;
 };
@@ -53,8 +53,8 @@ class WindowSamples final : public SampleSource {
   Packing packing_;
 };
 
-/// The samples of one corpus: WindowSamples or DocumentSamples. `source` must outlive them. Throws
-/// Error(kUser) when it has too few tokens.
+/// The samples of one corpus: WindowSamples, DocumentSamples or PairSamples. `source` must outlive
+/// them. Throws Error(kUser) when it has too few tokens.
 std::unique_ptr<SampleSource> make_samples(const TokenSource& source, std::uint64_t seed,
                                            std::int64_t context, Packing packing);
 

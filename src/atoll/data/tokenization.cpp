@@ -74,6 +74,15 @@ Tokenization::Tokenization(DocumentSink& sink, const Tokenizer& tokenizer,
 void Tokenization::add_file(const fs::path& path) {
   const InputFormat by_name = input_format_by_name(path);
   const InputFormat format = options_.as_older_programs ? by_name : input_format(path);
+  if (options_.pairs != PairKind::kNone) {
+    if (!has_rows(format)) {
+      throw user_error(
+          "{} has no rows (JSON lines, Parquet, ...), and preferences are rows of them",
+          path.string());
+    }
+    add_pairs(path, format);
+    return;
+  }
   if (!has_rows(format)) has_other_documents_ = true;
   if (format == InputFormat::kBin) {
     add_bin(BinTokens(path, tokenizer_));
@@ -241,6 +250,7 @@ void Tokenization::count_spelled(const JsonlLine& line, const std::string& path,
 }
 
 void Tokenization::finish() const {
+  finish_pairs();
   if (spelling_ > 0) {
     log::warning("{} of {} spell a special token in a message: first {}", format_count(spelling_),
                  counted(conversations_, "conversation"), first_spelling_);

@@ -64,6 +64,14 @@ class Tokenization {
   void begin_document(Split split, bool has_prompt);
   void end_document(Split split);
   void advance(std::uint64_t bytes_done);
+  // Of tokenization_pairs.cpp: rows that compare answers.
+  void add_pairs(const std::filesystem::path& file, InputFormat format);
+  void add_pair(const PreferenceRow& row, const std::string& second, const std::string& path);
+  void encode_answer(const JsonlLine& line, const std::string& path, std::size_t& bytes);
+  static std::string unrelated_answer(const PreferenceRow& row, const PreferenceRow& other,
+                                      const std::string& path);
+  void skip_pair(const PreferenceRow& row, const std::string& path, const std::string& why);
+  void finish_pairs() const;
 
   DocumentSink& sink_;
   const Tokenizer& tokenizer_;
@@ -84,6 +92,9 @@ class Tokenization {
   std::int64_t spelling_ = 0;           // conversations with a message that spells a special token
   std::string first_spelling_;          // the first's token, file and line, and what comes of it
   bool has_other_documents_ = false;    // than rows
+  std::int64_t pairs_ = 0;              // rows that compare answers
+  std::int64_t idle_pairs_ = 0;         // among them, those that teach nothing
+  std::string first_idle_;              // the first's file, line and reason
   std::set<std::string> told_;          // how rows of other programs are read
   std::vector<std::int32_t> tokens_;
   std::vector<std::uint8_t> mask_;

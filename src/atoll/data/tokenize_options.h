@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "atoll/data/fields.h"
+#include "atoll/data/jsonl/preference_rows.h"
 #include "atoll/data/loss_spans.h"
 #include "atoll/data/text_blocks.h"
 
@@ -37,6 +38,8 @@ struct TokenizeOptions {
   /// them. Without it, a line with messages is an error.
   RenderChat render_chat;
   Fields fields = {};  ///< what the keys of JSONL are called
+  /// What lines of JSONL compare; with another value than kNone there may be no other lines.
+  PairKind pairs = PairKind::kNone;
   /// True: as programs did that did not record what stands round a document
   /// (CorpusManifest::frame).
   bool as_older_programs = false;

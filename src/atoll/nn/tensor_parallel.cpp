@@ -267,7 +267,8 @@ void VocabularyCrossEntropy::run_chunk(Run& run, const Chunk& chunk) const {
               /*accumulate=*/true);
 }
 
-void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
+void VocabularyCrossEntropy::forward_scaled(Run& run, const Pass& pass,
+                                            std::span<const double> scales) {
   const Spec all = gathered(pass.x.spec(), *axis_);
   const HeadRoom room = head_room(device_, all, part_, axis_->size);
   Run inner = run;
@@ -281,17 +282,22 @@ void VocabularyCrossEntropy::forward(Run& run, const Pass& pass) {
   const std::int64_t rows = x.dim(0);
   const Tensor targets = flat(pass.batch->targets);
   const Tensor loss = flat(pass.y);
+  const auto passes = static_cast<std::int64_t>(std::max<std::size_t>(scales.size(), 1));
   const std::int64_t step = logits.dim(0);
-  for (std::int64_t begin = 0; begin < rows; begin += step) {
-    const std::int64_t end = std::min(begin + step, rows);
+  for (std::int64_t begin = 0; begin < rows;) {
+    const std::int64_t sequence = begin * passes / rows;
+    const std::int64_t end = std::min(begin + step, (sequence + 1) * (rows / passes));
+    Run scaled = inner;
+    if (!scales.empty()) scaled.loss_scale *= scales[static_cast<std::size_t>(sequence)];
     const Shape shape = {axis_->size, end - begin, ops::kNumSoftmaxStatistics};
-    run_chunk(inner, {.x = x.rows(begin, end),
-                      .targets = targets.rows(begin, end),
-                      .logits = logits.rows(0, end - begin),
-                      .statistics = flat(statistics).rows(0, shape.num_elements()).reshaped(shape),
-                      .loss = loss.rows(begin, end),
-                      .dx = run.training ? dx.rows(begin, end) : Tensor(),
-                      .capped = keeps ? capped.rows(0, end - begin) : Tensor()});
+    run_chunk(scaled, {.x = x.rows(begin, end),
+                       .targets = targets.rows(begin, end),
+                       .logits = logits.rows(0, end - begin),
+                       .statistics = flat(statistics).rows(0, shape.num_elements()).reshaped(shape),
+                       .loss = loss.rows(begin, end),
+                       .dx = run.training ? dx.rows(begin, end) : Tensor(),
+                       .capped = keeps ? capped.rows(0, end - begin) : Tensor()});
+    begin = end;
   }
   if (!run.training) return;
   if (axis_->size == 1) return ops::copy(run, dx, pass.kept[0]);

@@ -7,6 +7,8 @@
 // With t ranks on the axis, rank r has rows [r B T / t, (r + 1) B T / t) of what would be (B, T, C)
 // alone, as a tensor of shape (B, T / t, C); t must divide T.
 
+#include <span>
+
 #include "atoll/nn/layer.h"
 #include "atoll/ops/embedding/vocabulary_part.h"
 
@@ -105,7 +107,9 @@ class VocabularyCrossEntropy final : public Layer {
   VocabularyCrossEntropy& operator=(const VocabularyCrossEntropy&) = delete;
 
   Footprint plan(Spec x) const override;
-  void forward(Run& run, const Pass& pass) override;
+  void forward(Run& run, const Pass& pass) override { forward_scaled(run, pass, {}); }
+  /// The same where the gradient of sequence b has the factor scales[b] beside Run::loss_scale.
+  void forward_scaled(Run& run, const Pass& pass, std::span<const double> scales);
   void backward_input(Run& run, const Pass& pass) override;
   void visit(ParamVisitor& visitor) override { visitor.param(*weight_); }
 

@@ -40,7 +40,8 @@ std::vector<std::string> curves_of(const std::vector<RunData>& runs) {
   std::set<std::string> names;
   for (const RunData& run : runs) names.insert(run.names.begin(), run.names.end());
   std::vector<std::string> ordered;
-  for (const char* first : {"loss", "held_out_loss", "grad_norm", "lr", "tokens_per_s"}) {
+  for (const char* first : {"loss", "held_out_loss", "reward_margin", "reward_accuracy",
+                            "grad_norm", "lr", "tokens_per_s"}) {
     if (names.erase(first) > 0) ordered.emplace_back(first);
   }
   names.erase("tokens");

@@ -27,6 +27,7 @@
 #include "atoll/train/progress/progress.h"
 #include "atoll/train/ranks/sharing.h"
 #include "atoll/train/step/evaluate.h"
+#include "atoll/train/step/pair_evaluation.h"
 
 namespace atl::cli {
 
@@ -39,7 +40,9 @@ struct Options {
   std::string base;
   std::vector<std::string> text;
   std::string shards;
-  std::string packing;  // empty: the run's
+  std::vector<std::string> preferences;
+  std::string reference;  // empty: log-probabilities are compared as they are
+  std::string packing;    // empty: the run's
   std::string chat_template;
   std::vector<std::string> fields;
   WeightsArguments weights;
@@ -144,11 +147,14 @@ struct Text {
 
 void open_text(const Options& options, Text& text) {
   const Tokenizer& tokenizer = *text.tokenizer;
-  if (!options.text.empty()) {
+  const bool has_pairs = !options.preferences.empty();
+  if (!options.text.empty() || has_pairs) {
+    const std::vector<std::string>& files = has_pairs ? options.preferences : options.text;
     const data::TokenizeOptions how = {
-        .inputs = {options.text.begin(), options.text.end()},
+        .inputs = {files.begin(), files.end()},
         .render_chat = train::chat_renderer(options.chat_template, text.path, tokenizer),
-        .fields = fields_of(options)};
+        .fields = fields_of(options),
+        .pairs = has_pairs ? data::PairKind::kPreferences : data::PairKind::kNone};
     text.tokens.emplace(data::tokenize_in_memory(how, tokenizer));
     return;
   }
@@ -171,6 +177,59 @@ serve::Weights weights_of_text(const WeightsArguments& weights, const std::strin
       "--weights=int8, or measure a file of questions with --task");
 }
 
+// A model that compares answers: a mean over pairs that a head for pairs makes.
+void use_pairs(const Options& options, train::StateOptions& state,
+               const std::shared_ptr<nn::PreferenceSource>& facts) {
+  if (state.micro_batch % 2 != 0) {
+    throw user_error("--micro-batch={} holds half a pair; e.g. --micro-batch={}",
+                     options.micro_batch, options.micro_batch + 1);
+  }
+  state.preference = {.beta = 1};  // rewards in nats
+  state.preference_source = facts;
+}
+
+int report_pairs(const train::PairEvaluation& found, const std::string& name) {
+  const nn::PreferenceSums& sums = found.sums;
+  if (!std::isfinite(sums.loss)) {
+    throw make_error(ErrorKind::kNumeric, "{}: the log-probabilities are not finite", name);
+  }
+  const double chosen = sums.chosen_reward / sums.num_chosen;
+  const double rejected = sums.rejected_reward / sums.num_rejected;
+  fmt::print("{}\n", name);
+  fmt::print("  {:<14} {:.1f}% of {}\n", "accuracy", 100 * sums.num_right / sums.num_pairs,
+             counted(std::llround(sums.num_pairs), "pair"));
+  fmt::print("  {:<14} {:.4f} nats (chosen {:.4f}, rejected {:.4f})\n", "margin", chosen - rejected,
+             chosen, rejected);
+  fmt::print("  {:<14} {} in {:.1f} s\n", "tokens", train::format_count(found.tokens),
+             found.seconds);
+  return 0;
+}
+
+// The answers of pairs by the model, whose weights are loaded last, and by the reference before.
+int compare_answers(const Options& options, comm::World& world, const Text& text, Device& device,
+                    train::TrainState& state, Stream& stream, serve::Weights weights,
+                    nn::PreferenceSource& facts) {
+  std::optional<data::PairSamples> pairs;
+  const auto load = [&](const model_dir::ModelPath& model) {
+    model_dir::load_parameters(model, state.model(), state.store(), device.threads());
+    serve::round_in_place(device, state.store(), weights);
+  };
+  world.agree([&] {
+    pairs.emplace(text.source(), 0, text.cut.context, data::PairSamples::Order::kAsInSource);
+    if (!options.reference.empty()) load(model_dir::find_model(options.reference));
+  });
+  std::vector<double> references;
+  if (!options.reference.empty()) {
+    references = train::score_answers(state, stream, *pairs);
+    world.agree([&] { load(text.path); });
+  }
+  facts.of = train::facts_of(*pairs, references);
+  const train::PairEvaluation found =
+      train::evaluate_pairs(state, stream, *pairs, options.max_tokens, {});
+  if (world.rank() != 0) return 0;
+  return report_pairs(found, fmt::format("{} on {}", text.path.string(), text.source().name()));
+}
+
 int evaluate_text(const Options& options, comm::World& world, const train::TrainConfig& given) {
   Text text;
   train::TrainConfig config;
@@ -178,6 +237,7 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
   std::optional<train::TrainState> state;
   train::StateOptions state_options;
   serve::Weights weights = serve::Weights::kF32;
+  const auto facts = std::make_shared<nn::PreferenceSource>();
   world.agree([&] {
     weights = weights_of_text(options.weights, given.device.kind);
     text.model = model_dir::hold_model(options.model, options.base);
@@ -193,6 +253,7 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
     state_options =
         train::state_options(config, text.tokenizer->vocab_size(), -1, world.size(), world.rank());
     state_options.training = false;
+    if (!options.preferences.empty()) use_pairs(options, state_options, facts);
     state_options.keep_stored = keep_of(text.path, weights);
   });
   device = open_model_device(config, world);
@@ -210,6 +271,9 @@ int evaluate_text(const Options& options, comm::World& world, const train::Train
     open_text(options, text);
   });
   const train::ModelGroups groups = train::connect_ranks(*state, ranks);
+  if (!options.preferences.empty()) {
+    return compare_answers(options, world, text, *device, *state, *stream, weights, *facts);
+  }
   const train::Evaluation result =
       train::evaluate(*state, *stream, text.source(), *text.tokenizer,
                       {.max_tokens = options.max_tokens, .packing = text.cut.packing});
@@ -228,7 +292,8 @@ int run(const Options& options, const RankArguments& ranks, const Invocation& in
 void add_task(ArgumentParser& parser, TaskArguments& task) {
   Argument file = parser.add_option(
       "--task", task.file, "JSONL file of questions with answers, to choose or to generate");
-  for (const char* text_only : {"--text", "--shards", "--packing", "--micro-batch"}) {
+  for (const char* text_only :
+       {"--text", "--preferences", "--shards", "--packing", "--micro-batch"}) {
     file.excludes(text_only);
   }
   parser
@@ -274,6 +339,17 @@ Action add(ArgumentParser& parser) {
           "text, rows (*.jsonl, *.parquet and others) or token *.bin files, or directories of "
           "them, to predict")
       .excludes("--shards");
+  const Argument preferences =
+      parser
+          .add_option("--preferences", options->preferences,
+                      "JSONL files of prompt, chosen and rejected: which answer is likelier")
+          .excludes("--shards")
+          .excludes("--text");
+  parser
+      .add_option("--reference", options->reference,
+                  "preferences: a model whose log-probabilities are taken off, such as the one "
+                  "that training began with")
+      .needs(preferences);
   parser
       .add_option("--packing", options->packing,
                   "stream, masked or documents, as data.packing; default: the run's, else stream")

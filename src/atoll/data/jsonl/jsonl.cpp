@@ -151,6 +151,10 @@ class LineParser {
         has_messages && values_.has(kPrompt) && !values_.has(kCompletion);
     const bool pair = (values_.has(kPrompt) || values_.has(kCompletion)) && !is_prompt_of_messages;
     const int kinds = int{has_text} + int{pair} + int{has_messages};
+    const bool compares = !object_["chosen"].error() && !object_["rejected"].error();
+    if (compares && !has_text && !has_messages && !values_.has(kCompletion)) {
+      fail("compares two answers", "a run learns from it with --train.objective=dpo, or orpo");
+    }
     if (kinds == 0 && has_usual_fields() &&
         read_foreign_row(object_, fields_.chat, origin(), line)) {
       return;

@@ -78,6 +78,8 @@ std::string to_json(const Position& position) {
                        {"line_steps", position.line_steps},
                        {"line_loss", position.line_loss}};
   if (position.without_loss > 0) json["without_loss"] = position.without_loss;
+  if (position.line_pairs.num_pairs > 0) json["line_pairs"] = position.line_pairs.numbers();
+  if (!position.reference_hash.empty()) json["reference_hash"] = position.reference_hash;
   if (!position.base_hash.empty()) json["base_hash"] = position.base_hash;
   if (!position.bf16.empty()) json["bf16"] = position.bf16;
   if (!position.gpu.empty()) json["gpu"] = position.gpu;
@@ -112,6 +114,11 @@ Position parse_position(const std::string& text, const std::string& origin) {
     position.gpu = json.value("gpu", "");
     position.line_steps = whole_number(json.at("line_steps"));
     position.line_loss = json.at("line_loss").get<double>();
+    if (json.contains("line_pairs")) {
+      position.line_pairs =
+          nn::PreferenceSums::of(json.at("line_pairs").get<nn::PreferenceSums::Numbers>());
+    }
+    position.reference_hash = json.value("reference_hash", "");
     if (json.contains("owed")) {
       const ordered_json& residual = json.at("owed");
       position.residual = {

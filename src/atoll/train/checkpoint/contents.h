@@ -26,13 +26,15 @@ struct Position {
   /// The steps that were skipped because no token in their batch had a loss; `step` includes them.
   std::int64_t without_loss = 0;
   std::string corpus_hash;
-  std::string base_hash;         ///< of the weights that LoRA leaves as they are; empty: no LoRA
-  std::string bf16;              ///< ops::Bf16Arithmetic of its products; empty: no bf16
-  std::string gpu;               ///< the name of its GPU as the driver gives it; empty: a CPU
-  std::int64_t line_steps = 0;   ///< taken since the last step line
-  double line_loss = 0;          ///< the sum of the losses of these steps
-  HeldOutHistory held_out = {};  ///< the held-out losses so far
-  ResidualState residual = {};   ///< of the ranks that wrote it; begin_save() fills it in
+  std::string base_hash;        ///< of the weights that LoRA leaves as they are; empty: no LoRA
+  std::string bf16;             ///< ops::Bf16Arithmetic of its products; empty: no bf16
+  std::string gpu;              ///< the name of its GPU as the driver gives it; empty: a CPU
+  std::int64_t line_steps = 0;  ///< taken since the last step line
+  double line_loss = 0;         ///< the sum of the losses of these steps
+  nn::PreferenceSums line_pairs = {};  ///< of these steps, where answers are compared
+  std::string reference_hash = {};     ///< References::hash; empty: nothing is compared with
+  HeldOutHistory held_out = {};        ///< the held-out losses so far
+  ResidualState residual = {};         ///< of the ranks that wrote it; begin_save() fills it in
   /// The run's settings, (key, TOML value), as they were.
   std::vector<std::pair<std::string, std::string>> settings;
 };

@@ -16,6 +16,7 @@
 #include "atoll/model_dir/chat.h"
 #include "atoll/model_dir/model_source.h"
 #include "atoll/train/checkpoint/contents.h"
+#include "atoll/train/config/preference.h"
 
 namespace atl::train {
 
@@ -69,6 +70,7 @@ CorpusOptions corpus_options(const TrainConfig& config) {
                   .keep_thinking = config.data.chat_keep_thinking,
                   .literal_content = config.data.chat_literal_content};
   options.fields = config.data.fields;
+  options.pairs = pair_kind(config);
   options.shard_cache = config.data.cache_dir;
   options.shard_cache_bytes = static_cast<std::uint64_t>(config.data.cache_gib * 0x1p30);
   options.held_out = config.data.held_out;

@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "atoll/base/files/lock.h"
 #include "atoll/train/checkpoint/contents.h"
+#include "atoll/train/checkpoint/references.h"
 #include "atoll/train/config/config.h"
 #include "atoll/train/corpus/corpus.h"
 #include "atoll/train/model/connect_ranks.h"
@@ -42,6 +44,11 @@ class RunModel {
   TrainState& state() const { return *state_; }
   Device& device() const { return *device_; }
   Stream& stream() const { return *stream_; }
+  /// Where the model's head finds the facts of samples, of a run with preferences.
+  nn::PreferenceSource& facts() const { return *facts_; }
+  /// What answers are compared with; its address stays.
+  const References& references() const { return references_; }
+  void compare_with(References references) { references_ = std::move(references); }
   /// What ops are called with.
   Run run() const { return {.stream = stream_.get()}; }
   /// The directory that model.from was resolved to; empty: the model is new. It stays the same when
@@ -55,6 +62,8 @@ class RunModel {
   std::unique_ptr<Stream> stream_;
   ModelGroups groups_;
   std::unique_ptr<TrainState> state_;
+  std::shared_ptr<nn::PreferenceSource> facts_ = std::make_shared<nn::PreferenceSource>();
+  References references_;
   model_dir::ModelPath base_;
   // Keep other runs from deleting the checkpoints.
   std::shared_ptr<DirectoryHold> from_hold_, base_hold_;

@@ -90,6 +90,7 @@ struct DataSettings {
 
 /// train.*
 struct LoopSettings {
+  std::string objective = "next_token";
   std::int64_t steps = 1000;
   double epochs = 0;
   std::int64_t stop_after = 0;
@@ -105,10 +106,22 @@ struct LoopSettings {
   std::int64_t early_stop = 0;
   double early_stop_delta = 0;
 
+  /// Whether the run learns from answers that are compared.
+  bool has_preferences() const { return objective != "next_token"; }
   /// The step after which this start of the run ends: stop_after where that is given and earlier.
   std::int64_t last_step() const {
     return stop_after > 0 && stop_after < steps ? stop_after : steps;
   }
+};
+
+/// preference.*: how answers that are compared become a loss; see nn/preference_loss.h.
+struct PreferenceSettings {
+  std::string loss = "sigmoid";
+  double beta = 0.1;
+  double label_smoothing = 0;
+  bool reference_free = false;
+  double desirable_weight = 1;
+  double undesirable_weight = 1;
 };
 
 /// moe.*: training of models with experts.
@@ -303,6 +316,7 @@ struct TrainConfig {
   ModelSettings model;
   DataSettings data;
   LoopSettings train;
+  PreferenceSettings preference;
   ExpertSettings moe;
   DataParallelSettings dp;
   ParallelSettings parallel;

@@ -67,7 +67,9 @@ void add_data(SettingRegistry& settings, TrainConfig& c) {
            "into sequences, and the rest is padding. Where it is not given, a run whose data has "
            "prompts or conversations takes documents.",
            one_of({"stream", "masked", "documents"}))
-      .fixed();
+      .fixed()
+      .settled_by("train.objective", Values({"dpo", "orpo", "kto"}),
+                  "each answer that is compared has a sequence of its own");
   settings
       .add("data.tokenizer", &d.tokenizer,
            "tokenizer.json, SentencePiece's tokenizer.model, or a directory that holds one; empty: "
@@ -128,6 +130,15 @@ void add_data(SettingRegistry& settings, TrainConfig& c) {
       .add("data.fields.completion", &f.completion,
            "JSON lines: the same of what completes the prompt, such as \" {answer}\".")
       .settled_by("data.shards", kShardsHave);
+  settings
+      .add("data.fields.chosen", &f.chosen, "JSON lines: the same of the better of two answers.")
+      .only_with("train.objective", Values({"dpo", "orpo"}));
+  settings.add("data.fields.rejected", &f.rejected, "JSON lines: the same of the worse one.")
+      .only_with("train.objective", Values({"dpo", "orpo"}));
+  settings
+      .add("data.fields.label", &f.label,
+           "JSON lines: the key that says whether a completion is good.")
+      .only_with("train.objective", Values({"kto"}));
   settings
       .add("data.fields.chat", &f.chat,
            "JSON lines: prompt and completion are messages of a user and the assistant, written "

@@ -20,6 +20,8 @@ void add_model(SettingRegistry& settings, TrainConfig& config);
 void add_data(SettingRegistry& settings, TrainConfig& config);
 /// Registers train.*.
 void add_train(SettingRegistry& settings, TrainConfig& config);
+/// Registers preference.*.
+void add_preference(SettingRegistry& settings, TrainConfig& config);
 /// Registers dp.* and parallel.*.
 void add_ranks(SettingRegistry& settings, TrainConfig& config);
 /// Registers comm.* and launch.*.

@@ -91,6 +91,18 @@ void add_train(SettingRegistry& settings, TrainConfig& c) {
   constexpr const char* kEndTogether =
       "islands end together, when the coordinator's batches are used up, and none by itself";
   settings.group("train", "The loop.");
+  settings
+      .add("train.objective", &t.objective,
+           "What is learnt: the next token, or answers that are compared (docs/preferences.md). "
+           "dpo and orpo: rows of prompt, chosen and rejected. kto: rows of prompt, completion and "
+           "label. Two sequences are a pair, and train.micro_batch counts sequences.",
+           one_of({"next_token", "dpo", "orpo", "kto"}))
+      .fixed()
+      .needs("model.from", changed("DIRECTORY"), "preferences are learnt by a model that answers")
+      .not_beside("data.shards", "pairs are made of data.text")
+      .not_beside("sync.mode", Values{"ps"}, "lanes of workers do not keep pairs together")
+      .not_beside("launch.replicate", "ranks that join have no reference yet")
+      .not_beside("device.graphs", "the factor of a pair's gradient is known within the pass");
   settings.add("train.steps", &t.steps, "Optimizer steps.", between(1, 1e12));
   settings
       .add("train.epochs", &t.epochs,

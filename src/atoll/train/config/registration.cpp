@@ -51,6 +51,7 @@ void add_all(SettingRegistry& settings, TrainConfig& config) {
   add_model(settings, config);
   add_data(settings, config);
   add_train(settings, config);
+  add_preference(settings, config);
   add_experts(settings, config.moe);
   add_ranks(settings, config);
   add_links(settings, config);

@@ -30,6 +30,7 @@ struct CorpusOptions {
   std::filesystem::path chat_template;  ///< Jinja file; empty: that of `tokenizer`'s directory
   ChatTraining chat = {};               ///< what is learnt of conversations
   data::Fields fields = {};             ///< what the keys of JSONL are called
+  data::PairKind pairs = data::PairKind::kNone;  ///< what rows compare
   double held_out = 0.05;
   std::string documents = "file";     ///< "file" or "blank-line"
   std::filesystem::path cache;        ///< where the corpus made of `text` goes

@@ -25,9 +25,10 @@ namespace {
 
 // Not *.txt: data.text may be a directory that the run's lies in.
 constexpr const char* kRequestName = "corpus.request";
-constexpr std::string_view kHash = "request ";       // what it begins with, and its hash
-constexpr std::string_view kUnhashed = "held_out ";  // what those of older programs begin with
-constexpr std::string_view kFrame = "frame ";        // a line that those of older programs lack
+constexpr const char* kReferences = "reference.bin";  // of a run with preferences
+constexpr std::string_view kHash = "request ";        // what it begins with, and its hash
+constexpr std::string_view kUnhashed = "held_out ";   // what those of older programs begin with
+constexpr std::string_view kFrame = "frame ";         // a line that those of older programs lack
 
 fs::path directory_of(const fs::path& tokenizer) {
   return directory_exists(tokenizer) ? tokenizer : tokenizer.parent_path();
@@ -78,6 +79,14 @@ std::string describe_request(const CorpusOptions& options) {
   if (options.fields != data::Fields()) {
     request += fmt::format("fields {}\n", hash_of_text(describe_fields(options.fields)));
   }
+  if (options.pairs != data::PairKind::kNone) {
+    for (const std::string* key :
+         {&options.fields.chosen, &options.fields.rejected, &options.fields.label}) {
+      request += fmt::format("answers {}\n", *key);
+    }
+  }
+  if (options.pairs == data::PairKind::kPreferences) request += "rows: pairs of answers\n";
+  if (options.pairs == data::PairKind::kLabels) request += "rows: labelled answers\n";
   // Only what is not the default: a corpus of an older atoll stays what was asked for.
   if (options.chat.last_only) request += "chat: the last answer\n";
   if (options.chat.keep_thinking) request += "chat: a text for each answer\n";
@@ -212,7 +221,8 @@ data::DocumentMode document_mode(const std::string& name) {
 }
 
 bool is_of_cache(std::string_view name) {
-  return finished_name(name).value_or(name) == kRequestName || data::is_corpus_file(name);
+  const std::string_view whole = finished_name(name).value_or(name);
+  return whole == kRequestName || whole == kReferences || data::is_corpus_file(name);
 }
 
 // Removes what this file put there, and nothing else: the directory may be the user's own.
@@ -271,6 +281,7 @@ std::string make_corpus(const CorpusOptions& options, bool as_older_programs = f
                              .render_chat = chat_renderer(options.chat_template, options.tokenizer,
                                                           tokenizer, options.chat),
                              .fields = options.fields,
+                             .pairs = options.pairs,
                              .as_older_programs = as_older_programs},
                             tokenizer, log_progress(std::chrono::seconds(30)));
   log::info("tokenized {} into {}, {} of them held out, in {:.1f} s",

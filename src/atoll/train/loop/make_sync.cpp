@@ -24,6 +24,7 @@ void account(TrainRun& run, const StepResult& result, std::int64_t step) {
   if (result.taken()) {
     ++position.line_steps;
     position.line_loss += result.loss;
+    if (result.preferences) position.line_pairs += *result.preferences;
   }
   if (run.tell_step) run.tell_step(position.step);
 }

@@ -6,8 +6,10 @@
 #include "atoll/base/quantity.h"
 #include "atoll/train/checkpoint/corpus_options.h"
 #include "atoll/train/checkpoint/resume_check.h"
+#include "atoll/train/config/preference.h"
 #include "atoll/train/config/written_settings.h"
 #include "atoll/train/corpus/missing_text.h"
+#include "atoll/train/loop/prepare_references.h"
 #include "atoll/train/model/bf16_choice.h"
 #include "atoll/train/model/memory_check.h"
 #include "atoll/train/model/run_device.h"
@@ -81,11 +83,15 @@ fs::path begin_or_resume(TrainRun& run) {
   std::int64_t step = newest ? newest->step : -1;
   run.ranks().group().broadcast({&step, {Dtype::kI64, {1}}}, 0);
   if (step >= 0 && !newest) newest = run.saver.at(step);
-  std::string bf16;
+  std::string bf16, reference_hash;
   world.agree([&] {
-    if (newest) bf16 = read_position(newest->path).bf16;
+    if (!newest) return;
+    const Position position = read_position(newest->path);
+    bf16 = position.bf16;
+    reference_hash = position.reference_hash;
   });
   agree_on_bf16(run, bf16, 0);
+  prepare_references(run, reference_hash);
   world.agree([&] {
     if (newest) {
       resume(run, *newest);
@@ -111,6 +117,7 @@ fs::path begin_or_resume(TrainRun& run) {
 void describe_position(TrainRun& run) {
   run.position.corpus_hash = run.corpus->hash();
   run.position.base_hash = hash_of_frozen(run.state());
+  if (needs_reference(run.config)) run.position.reference_hash = run.model->references().hash();
   run.position.gpu = describe_gpu(run.config, run.model->device(), run.ranks().world().size());
   run.position.settings = written_key_values(run.settings);
 }

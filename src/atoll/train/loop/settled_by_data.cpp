@@ -18,6 +18,7 @@
 #include "atoll/hub/dataset.h"
 #include "atoll/train/checkpoint/contents.h"
 #include "atoll/train/checkpoint/corpus_options.h"
+#include "atoll/train/config/preference.h"
 #include "atoll/train/corpus/missing_text.h"
 
 namespace atl::train {
@@ -63,8 +64,8 @@ bool has_loss_mask(const PreparedCorpus& corpus) {
 // Whether data.packing is to be chosen here.
 bool is_packing_open(const Recipe& recipe) {
   const TrainConfig& config = recipe.config();
-  return recipe.settings().find("data.packing").is_default() && config.island.coordinator.empty() &&
-         config.sync.mode != "ps";
+  return recipe.settings().find("data.packing").is_default() && !config.train.has_preferences() &&
+         config.island.coordinator.empty() && config.sync.mode != "ps";
 }
 
 // Sets it unless another setting does not go with it.
@@ -104,7 +105,7 @@ void set_steps(Recipe& recipe, const PreparedCorpus& corpus, bool tells) {
 std::int64_t steps_of_epochs(const TrainConfig& config, const PreparedCorpus& corpus) {
   const TrainSamples samples(corpus, config.data.weights,
                              static_cast<std::uint64_t>(config.run.seed), config.train.context,
-                             data::parse_packing(config.data.packing, "data.packing"));
+                             packing_of(config));
   const double whole = std::floor(config.train.epochs);
   double sum = 0;
   // Epochs of packed documents differ by a few samples, and those of windows not at all.

@@ -4,6 +4,7 @@
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
 #include "atoll/train/loop/copies_save.h"
+#include "atoll/train/loop/prepare_references.h"
 #include "atoll/train/loop/run_begin.h"
 #include "atoll/train/loop/sync_data_parallel.h"
 #include "atoll/train/regroup/redistribution.h"
@@ -119,6 +120,7 @@ void DataParallelSync::join(const std::vector<Hello>& hellos) {
   if (model.is_open()) held = copy_of_held(run_.state());
   model.close();
   open_state(run_);
+  reopen_references(run_);
   telemetry_.begin_again();
   if (run_.config.lora.rank > 0) model.load_base();
   redistribute(run_.config, run_.ranks(), hellos, held, run_.state());

@@ -16,6 +16,7 @@
 #include "atoll/train/config/experts.h"
 #include "atoll/train/config/lora.h"
 #include "atoll/train/config/optimizer.h"
+#include "atoll/train/config/preference.h"
 #include "atoll/train/model/new_tokens.h"
 #include "atoll/train/ranks/sharing.h"
 
@@ -229,6 +230,7 @@ StateOptions state_options(const TrainConfig& config, std::int64_t vocab_size,
   options.replicate = config.launch.replicate && !config.parallel.has_parts();
   options.folds_residual = config.dp.compress_owed == "fold";
   options.offload = offload_options(config, num_ranks);
+  if (config.train.has_preferences()) options.preference = preference_options(config);
   return options;
 }
 

@@ -23,6 +23,11 @@ std::string format_duration(double seconds) {
   return fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
+std::string format_preferences(const PreferenceReport& report) {
+  return fmt::format("reward margin {:.3f} (chosen {:.3f}, rejected {:.3f})  accuracy {:.1f}%",
+                     report.margin, report.chosen, report.rejected, 100 * report.accuracy);
+}
+
 std::string format_step_line(const StepReport& report) {
   const std::string total = std::to_string(report.total_steps);
   std::string ranks;
@@ -39,13 +44,15 @@ std::string format_step_line(const StepReport& report) {
       experts += fmt::format("  dropped {:.1f}%", 100 * report.experts->dropped_fraction);
     }
   }
+  const std::string preferences =
+      report.preferences ? "  " + format_preferences(*report.preferences) : "";
   const std::string mfu = report.mfu ? fmt::format("  MFU {:4.1f}%", 100 * *report.mfu) : "";
   const std::string skipped =
       report.without_loss > 0 ? fmt::format("  without loss {}", report.without_loss) : "";
   return fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s{}  {:.0f} "
+      "step {:>{}}/{}  loss {:.4f}{}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s{}  {:.0f} "
       "ms  data {:.1f}%{}{}{}  left {}",
-      report.step, total.size(), total, report.loss, report.grad_norm, report.lr,
+      report.step, total.size(), total, report.loss, preferences, report.grad_norm, report.lr,
       format_count(std::llround(report.tokens_per_s)), mfu, report.step_ms,
       100 * report.data_fraction, ranks, experts, skipped, format_duration(report.seconds_left));
 }

@@ -11,6 +11,15 @@ namespace atl::train {
 
 using atl::format_count;
 
+/// How a model compares answers, in means over pairs.
+struct PreferenceReport {
+  double chosen = 0, rejected = 0;  ///< rewards
+  double margin = 0;                ///< of the two
+  double accuracy = 0;              ///< part of the pairs whose chosen answer has the higher one
+};
+/// "reward margin 0.412 (chosen 0.103, rejected -0.309)  accuracy 71.9%".
+std::string format_preferences(const PreferenceReport& report);
+
 /// What one line about training says; means over the steps since the line before.
 struct StepReport {
   std::int64_t step = 0;  ///< steps done
@@ -28,8 +37,9 @@ struct StepReport {
   double sent_bytes = 0;        ///< a step, from the first rank to other data-parallel ranks
   int slowest_rank = 0;
   double slowest_excess = 0;  ///< how much longer its micro-batches take than the fastest rank's
-  std::optional<ExpertReport> experts;  ///< of a model that has some
-  std::int64_t without_loss = 0;        ///< steps so far that were skipped for want of a loss
+  std::optional<ExpertReport> experts;          ///< of a model that has some
+  std::optional<PreferenceReport> preferences;  ///< where answers are compared
+  std::int64_t without_loss = 0;  ///< steps so far that were skipped for want of a loss
 };
 
 /// "step 120/400  loss 3.4121  grad_norm 0.84  lr 2.7e-03  9,812 tok/s  MFU 61%  208 ms  ...".

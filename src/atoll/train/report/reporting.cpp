@@ -20,6 +20,24 @@ namespace fs = std::filesystem;
 
 namespace {
 
+void add_preferences(metrics::Record& entry, const std::string& prefix,
+                     const PreferenceReport& report) {
+  entry.add(prefix + "reward_margin", report.margin);
+  entry.add(prefix + "reward_accuracy", report.accuracy);
+  entry.add(prefix + "reward_chosen", report.chosen);
+  entry.add(prefix + "reward_rejected", report.rejected);
+}
+
+PreferenceReport means_of(const nn::PreferenceSums& sums) {
+  const auto mean = [](double sum, double count) { return count > 0 ? sum / count : 0; };
+  PreferenceReport report;
+  report.chosen = mean(sums.chosen_reward, sums.num_chosen);
+  report.rejected = mean(sums.rejected_reward, sums.num_rejected);
+  report.margin = report.chosen - report.rejected;
+  report.accuracy = mean(sums.num_right, sums.num_pairs);
+  return report;
+}
+
 metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
   metrics::Record entry = {.step = line.step,
                            .values = {{"loss", line.loss},
@@ -46,6 +64,7 @@ metrics::Record record_of(const StepReport& line, std::int64_t tokens) {
     entry.add("router_z_loss", line.experts->z_loss);
   }
   if (line.without_loss > 0) entry.add("steps_without_loss", line.without_loss);
+  if (line.preferences) add_preferences(entry, "", *line.preferences);
   return entry;
 }
 
@@ -75,6 +94,17 @@ void announce_rows(const TrainConfig& config, const PreparedCorpus& corpus) {
       "longest "
       "has {}",
       format_count(cut), counted(rows, "row"), config.train.context, counted(longest, "token"));
+}
+
+// Each answer has a sequence of its own, however short.
+void announce_pairs(const TrainConfig& config, const PreparedCorpus& corpus) {
+  const data::Corpus& only = corpus.corpora.front();
+  const std::int64_t pairs = data::DocumentTable(only.train()).size() / 2;
+  const std::int64_t held_out = data::DocumentTable(only.held_out()).size() / 2;
+  const std::int64_t of_step = config.train.batch_size / 2;
+  log::info("pairs: {} to learn from, {} held out; {} a step, {:.2f} epochs", format_count(pairs),
+            format_count(held_out), format_count(of_step),
+            static_cast<double>(config.train.steps * of_step) / static_cast<double>(pairs));
 }
 
 }  // namespace
@@ -126,6 +156,7 @@ StepReport Reporter::averages(const StepResult& result, double lr, std::int64_t 
   line.sent_bytes = interval_.sent_bytes / steps;
   line.experts = experts_;
   line.without_loss = position.without_loss;
+  if (position.line_pairs.num_pairs > 0) line.preferences = means_of(position.line_pairs);
   line.slowest_rank = interval_.slowest_rank;
   if (interval_.fastest_seconds > 0) {
     line.slowest_excess = interval_.slowest_seconds / interval_.fastest_seconds - 1;
@@ -145,6 +176,7 @@ void Reporter::stepped(const StepResult& result, double lr, std::int64_t steps_l
   interval_ = {};
   position.line_steps = 0;
   position.line_loss = 0;
+  position.line_pairs = {};
 }
 
 void Reporter::add_system(metrics::Record& entry) {
@@ -184,11 +216,19 @@ void Reporter::evaluated(std::int64_t step, const HeldOut& held_out, bool is_rep
   const bool has_bytes = std::isfinite(whole.bits_per_byte);
   if (has_bytes) entry.add("held_out_bits_per_byte", whole.bits_per_byte);
   entry.add("held_out_tokens", whole.tokens);
+  std::optional<PreferenceReport> preferences;
+  if (whole.preferences) preferences = means_of(*whole.preferences);
+  if (preferences) add_preferences(entry, "held_out_", *preferences);
   const std::size_t count = held_out.parts.size();
   for (std::size_t i = 0; count > 1 && i < count; ++i) {
     print(fmt::format("held-out loss {:.4f} of {}", held_out.parts[i].loss, held_out.names[i]));
   }
   if (!is_repeated) record(entry);
+  if (preferences && config_.log.format != "json") {
+    return print(fmt::format(
+        "held-out loss {:.4f}  {}  ({}, {:.1f} s)", whole.loss, format_preferences(*preferences),
+        counted(std::llround(whole.preferences->num_pairs), "pair"), whole.seconds));
+  }
   print(config_.log.format == "json"
             ? metrics::to_jsonl(entry)
             : fmt::format("held-out loss {:.4f}  perplexity {:.2f}  bits per byte {}  ({}, {:.1f} "
@@ -244,6 +284,7 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
               format_count(model.experts.num_experts), format_count(model.experts.top_k),
               counted(count.total - count.idle, "parameter"));
   }
+  if (config_.train.has_preferences()) announce_pairs(config_, corpus);
   const std::int64_t step_tokens = config_.train.batch_size * config_.train.context;
   log::info("data: {}, {} held out; {} a step, {:.2f} epochs in {}",
             counted(corpus.num_tokens(), "training token"),

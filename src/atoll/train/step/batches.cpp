@@ -1,11 +1,13 @@
 #include "atoll/train/step/batches.h"
 
+#include "atoll/train/config/preference.h"
+
 namespace atl::train {
 
 Batches::Batches(const TrainConfig& config, const PreparedCorpus& corpus)
     : config_(config),
       samples_(corpus, config.data.weights, static_cast<std::uint64_t>(config.run.seed),
-               config.train.context, data::parse_packing(config.data.packing, "data.packing")) {}
+               config.train.context, packing_of(config)) {}
 
 void Batches::begin(const Ranks& ranks, std::int64_t first) {
   stop();

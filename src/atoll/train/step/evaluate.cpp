@@ -91,8 +91,13 @@ Evaluation combine(const std::vector<Evaluation>& parts) {
     all.tokens += part.tokens;
     all.bytes += part.bytes;
     all.seconds += part.seconds;
+    if (part.preferences) {
+      if (!all.preferences) all.preferences.emplace();
+      *all.preferences += *part.preferences;
+    }
   }
   all.loss /= static_cast<double>(all.tokens);
+  if (all.preferences) all.loss = all.preferences->loss / all.preferences->num_pairs;
   all.bits_per_byte = per_byte(bits, all.bytes);
   return all;
 }

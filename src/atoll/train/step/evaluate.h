@@ -22,6 +22,9 @@ struct Evaluation {
   std::int64_t tokens = 0;  ///< predicted tokens
   std::int64_t bytes = 0;   ///< bytes of text that these tokens stand for
   double seconds = 0;
+  /// Of answers that are compared: sums over the pairs. The loss is then their mean loss, `tokens`
+  /// are those of answers, and there are no bytes.
+  std::optional<nn::PreferenceSums> preferences = {};
 
   double perplexity() const;
 };

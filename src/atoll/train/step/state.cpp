@@ -25,6 +25,11 @@ std::unique_ptr<nn::Model> build(const StateOptions& options) {
                             : nn::build_model(options.model, options.build);
   if (options.keep_stored) options.keep_stored(*model);
   if (options.fp8) nn::use_fp8(*model, *options.fp8);
+  if (options.preference) {
+    nn::use_preferences(*model, *options.preference,
+                        options.preference_source ? options.preference_source
+                                                  : std::make_shared<nn::PreferenceSource>());
+  }
   return model;
 }
 

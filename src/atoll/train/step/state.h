@@ -11,6 +11,7 @@
 
 #include "atoll/nn/lora.h"
 #include "atoll/nn/models/family.h"
+#include "atoll/nn/preference_head.h"
 #include "atoll/ops/fp8/layout.h"
 #include "atoll/optim/optimizer.h"
 #include "atoll/parallel/compress/onebit_optimizer.h"
@@ -59,6 +60,9 @@ struct StateOptions {
   /// Keeps weights in the bits of their files (model_dir/stored_weights.h); empty: all are wide.
   std::function<void(nn::Model& model)> keep_stored = {};
   OffloadChoice offload;  ///< of training
+  /// The loss is one of pairs of sequences, whose facts come from `preference_source`.
+  std::optional<nn::PreferenceOptions> preference = {};
+  std::shared_ptr<const nn::PreferenceSource> preference_source = {};
 };
 
 /// The model, the optimizer and the memory of one rank. The constructor plans the memory;

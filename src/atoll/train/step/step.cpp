@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "atoll/base/check.h"
 #include "atoll/optim/clip.h"
@@ -38,7 +39,13 @@ StepResult result_of(StepExchange& with, const PassInput& input, const MicroBatc
   StepResult result = {
       .grad_norm = grad_norm, .targets = micro.targets, .has_targets = micro.targets > 0};
   const auto targets = static_cast<double>(std::max<std::int64_t>(micro.targets, 1));
-  for (const double loss : micro.losses) result.loss += loss / targets;
+  if (micro.numbers_each > 1) result.preferences.emplace();
+  for (std::size_t i = 0; i < micro.losses.size(); i += micro.numbers_each) {
+    result.loss += micro.losses[i] / targets;
+    if (!result.preferences) continue;
+    *result.preferences +=
+        nn::PreferenceSums::of(std::span(micro.losses).subspan(i, micro.numbers_each));
+  }
   if (const std::int64_t own = input.plan.share(input.rank); own > 0) {
     result.compute_seconds = micro.seconds / static_cast<double>(own);
   }

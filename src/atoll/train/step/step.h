@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "atoll/metrics/timeline.h"
@@ -20,6 +21,8 @@ struct StepResult {
   std::vector<std::int64_t> nonfinite_samples;
   /// False: no position of the global batch has a target, so there is no loss and no gradient.
   bool has_targets = true;
+  /// Of a step on pairs: sums over all of them.
+  std::optional<nn::PreferenceSums> preferences = {};
   double compute_seconds = 0;  ///< seconds for each micro-batch of this rank, without waiting
 
   /// Whether parameters were updated.

@@ -78,7 +78,7 @@ MicroBatchResult PipelineStep::pass(const Run& run, const PassInput& input) {
 
 void PipelineStep::losses(Stream& stream, const PassInput& input, MicroBatchResult& own) {
   read_losses(stream, own);
-  own.losses.resize(static_cast<std::size_t>(input.plan.share(input.rank)));
+  own.losses.resize(static_cast<std::size_t>(input.plan.share(input.rank)) * own.numbers_each);
   group_.broadcast(flat_view(own.losses), pipeline_.head_rank());
 }
 
@@ -101,21 +101,25 @@ void DataParallelStep::losses(Stream& stream, const PassInput& input, MicroBatch
   read_losses(stream, own);
   const metrics::ScopedSpan span(input.timeline, "gather losses");
   const parallel::MicroBatchPlan& plan = input.plan;
+  const auto numbers = static_cast<std::int64_t>(own.numbers_each);
   std::vector<std::int64_t> parts = {0};
-  for (int r = 0; r < group_.size(); ++r) parts.push_back(parts.back() + plan.share(r) + 2);
+  for (int r = 0; r < group_.size(); ++r) {
+    parts.push_back(parts.back() + plan.share(r) * numbers + 2);
+  }
   std::vector<double> all(static_cast<std::size_t>(parts.back()));
   const auto mine = all.begin() + parts[static_cast<std::size_t>(group_.rank())];
   mine[0] = static_cast<double>(own.targets);
   mine[1] = static_cast<double>(own.first_sample);
   std::copy(own.losses.begin(), own.losses.end(), mine + 2);
   group_.all_gather(flat_view(all), parts);
-  own.losses.resize(static_cast<std::size_t>(plan.num_micro_batches()));
+  own.losses.resize(static_cast<std::size_t>(plan.num_micro_batches() * numbers));
   for (int r = 0; r < group_.size(); ++r) {
     auto at = all.begin() + parts[static_cast<std::size_t>(r)];
     own.targets = std::max(own.targets, static_cast<std::int64_t>(*at));
     own.first_sample = std::max(own.first_sample, static_cast<std::int64_t>(*++at));
     for (const std::int64_t number : plan.of(r)) {
-      own.losses[static_cast<std::size_t>(number)] = *++at;
+      std::copy_n(at + 1, numbers, own.losses.begin() + number * numbers);
+      at += numbers;
     }
   }
 }

@@ -23,9 +23,11 @@ std::int64_t targets_of(const Batch& batch, const parallel::MicroBatchPlan& plan
   return plan.num_micro_batches() * shape.micro_batch * shape.context;
 }
 
-// Without a target all gradients are 0, and passes are made as ever: ranks wait for each other.
-double scale_of(std::int64_t targets) {
-  return targets == 0 ? 0 : 1.0 / static_cast<double>(targets);
+// Without a target all gradients are 0, and passes are made as ever: ranks wait for each other. The
+// targets of pairs are pairs, of two sequences each.
+double scale_of(std::int64_t targets, const StateOptions& shape) {
+  const std::int64_t positions = shape.preference ? 2 * shape.context * targets : targets;
+  return positions == 0 ? 0 : 1.0 / static_cast<double>(positions);
 }
 
 // The ranks that share parameters, of data-parallel ranks: each stands for the `num_parts` parts of
@@ -59,11 +61,16 @@ void find_nonfinite(const Tensor& losses, std::int64_t first_sample,
 
 }  // namespace
 
+std::size_t numbers_of_losses(const StateOptions& shape) {
+  return shape.preference ? nn::PreferenceSums::kCount : 1;
+}
+
 MicroBatchResult pass_one_by_one(TrainState& state, Run run, const PassInput& input) {
   const StateOptions& shape = state.options();
   const parallel::MicroBatchPlan& plan = input.plan;
   const std::vector<std::int64_t> numbers = plan.of(input.rank);
   MicroBatchResult micro;
+  micro.numbers_each = numbers_of_losses(shape);
   micro.pending_losses = state.host_losses(plan.share(input.rank));
   for (std::int64_t round = 0; round < plan.rounds(); ++round) {
     const std::vector<int> contributors =
@@ -80,7 +87,7 @@ MicroBatchResult pass_one_by_one(TrainState& state, Run run, const PassInput& in
     micro.targets = targets_of(batch, plan, shape);
     micro.first_sample =
         batch.first_sample - numbers[static_cast<std::size_t>(round)] * shape.micro_batch;
-    run.loss_scale = scale_of(micro.targets);
+    run.loss_scale = scale_of(micro.targets, shape);
     const double waited = state.store().waited_seconds();
     const Clock::time_point start = Clock::now();
     state.runner().forward_backward(run, {&batch, 1});
@@ -101,10 +108,11 @@ MicroBatchResult pass_through_pipeline(TrainState& state, Run run, const PassInp
     return state.hold(share, input.next);
   }();
   MicroBatchResult micro;
+  micro.numbers_each = numbers_of_losses(shape);
   micro.targets = targets_of(batches.front(), input.plan, shape);
   micro.first_sample =
       batches.front().first_sample - input.plan.of(input.rank).front() * shape.micro_batch;
-  run.loss_scale = scale_of(micro.targets);
+  run.loss_scale = scale_of(micro.targets, shape);
   const double waited = waited_seconds(state);
   const Clock::time_point start = Clock::now();
   state.runner().forward_backward(run, batches);
@@ -126,8 +134,14 @@ void read_losses(Stream& stream, MicroBatchResult& micro) {
   stream.synchronize();
   for (std::int64_t i = 0; i < losses.dim(0); ++i) {
     const Tensor one = losses.rows(i, i + 1).reshaped({losses.dim(1), losses.dim(2)});
-    micro.losses.push_back(parallel::sum_of_losses(one));
-    if (std::isfinite(micro.losses.back())) continue;
+    const auto first = static_cast<std::ptrdiff_t>(micro.losses.size());
+    if (micro.numbers_each == 1) {
+      micro.losses.push_back(parallel::sum_of_losses(one));
+    } else {
+      const auto numbers = nn::sums_of_pairs(one).numbers();
+      micro.losses.insert(micro.losses.end(), numbers.begin(), numbers.end());
+    }
+    if (std::isfinite(micro.losses[static_cast<std::size_t>(first)])) continue;
     find_nonfinite(one, micro.first_samples[static_cast<std::size_t>(i)], micro.nonfinite_samples);
   }
 }

@@ -14,7 +14,10 @@ namespace atl::train {
 
 /// The result of some micro-batches of a step on this rank.
 struct MicroBatchResult {
-  std::vector<double> losses;  ///< sums of micro-batches, in nats, in the order of the passes
+  /// Of each micro-batch, in the order of the passes, `numbers_each` numbers: its sum of losses, in
+  /// nats; of pairs, all of nn::PreferenceSums.
+  std::vector<double> losses;
+  std::size_t numbers_each = 1;
   std::vector<std::int64_t> nonfinite_samples;
   /// Targets of the whole step; 0: no position has a target. -1: this rank has no micro-batches
   /// and does not know the number yet.
@@ -26,6 +29,9 @@ struct MicroBatchResult {
   Tensor pending_losses;
   std::vector<std::int64_t> first_samples;  ///< of each micro-batch in `pending_losses`
 };
+
+/// The numbers of MicroBatchResult::losses for a micro-batch of `shape`.
+std::size_t numbers_of_losses(const StateOptions& shape);
 
 /// Which micro-batches of a step a rank takes, and where they come from.
 struct PassInput {

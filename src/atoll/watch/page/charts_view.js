@@ -8,7 +8,8 @@ import {csvOf, download, pictureOf} from "./save_chart.js";
 import {meanLine, seedGroups} from "./seeds.js";
 
 const kWeights = [0, .6, .9, .97, .99];
-const kFirst = ["loss", "held_out_loss", "grad_norm", "lr", "tokens_per_s", "step_ms", "mfu"];
+const kFirst = ["loss", "held_out_loss", "reward_margin", "reward_accuracy", "grad_norm", "lr", "tokens_per_s",
+  "step_ms", "mfu"];
 const kHidden = new Set(["tokens", "nonfinite"]);
 const kInTip = 10;  // lines that a tip has room for
 const kMarkColors = {restart: "--accent", members: "--warn", nonfinite: "--bad", checkpoint: "--mark", commit: "--mark"};
