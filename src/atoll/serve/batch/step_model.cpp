@@ -5,6 +5,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/nn/adapters/linears.h"
+#include "atoll/nn/models/adapted.h"
 #include "atoll/parallel/schedule/rank_schedule.h"
 #include "atoll/parallel/schedule/stage_cut.h"
 #include "atoll/tensor/host_access.h"
@@ -53,13 +54,16 @@ std::vector<float> input_of(const nn::ModelConfig& config, const StepLayers& lay
 
 // Stage 0 is the embedding, block i is stage i + 1.
 std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, const StepRoom& room,
-                                 const StepLayers& layers, std::vector<float>& input) {
+                                 const StepLayers& layers, const nn::LoraOptions* lora,
+                                 std::vector<float>& input) {
   ATOLL_CHECK(room.max_positions >= 1 && room.max_positions <= config.max_positions, "{} of {}",
               room.max_positions, config.max_positions);
   ATOLL_CHECK(
       layers.first >= 0 && layers.count(config) >= 1 && layers.end_in(config) <= config.num_layers,
       "layers {} to {} of {}", layers.first, layers.end_in(config), config.num_layers);
-  auto model = nn::build_model(config, {.max_positions = room.max_positions});
+  const nn::BuildOptions options = {.max_positions = room.max_positions};
+  auto model = lora == nullptr ? nn::build_model(config, options)
+                               : nn::build_adapted_model(config, options, *lora);
   if (layers.count(config) == config.num_layers) return model;
   std::vector<std::size_t> bounds = {0};
   if (layers.first > 0) bounds.push_back(static_cast<std::size_t>(layers.first) + 1);
@@ -86,14 +90,14 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
 
 StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
                      const StepRoom& room, const StepLayers& layers, const KeepStored& keep,
-                     std::int64_t adapter_rank)
+                     std::int64_t adapter_rank, const nn::LoraOptions* lora)
     : device_(only_cpu(std::move(device))),
       stream_(device_->open_stream()),
       room_(room),
       layers_(layers),
       sizes_(sizes_up_to(room.max_rows)),
       input_(input_of(config, layers, sizes_.back())),
-      model_(build(config, room, layers, input_)),
+      model_(build(config, room, layers, lora, input_)),
       store_(open_store(*device_, *model_, weights, keep)),
       head_(*model_) {
   make_adapter_room(adapter_rank);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "atoll/nn/lora_rules.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/runner/runner.h"
 #include "atoll/parallel/store/param_store.h"
@@ -54,11 +55,12 @@ class StepModel {
 
   /// `adapter_rank`: of a model with all layers, the greatest rank of a Linear of an adapter that
   /// pieces may have; 0: none may have one.
-  /// Parameters are zero until someone fills store(). Throws Error(kUser) for a device that is not
+  /// Parameters are zero until someone fills store(). `lora`: the model has these adapters in
+  /// itself, as one that is trained does; null: none. Throws Error(kUser) for a device that is not
   /// a CPU.
   StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
             const StepRoom& room, const StepLayers& layers = {}, const KeepStored& keep = {},
-            std::int64_t adapter_rank = 0);
+            std::int64_t adapter_rank = 0, const nn::LoraOptions* lora = nullptr);
 
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;

@@ -25,6 +25,7 @@ std::unique_ptr<nn::Model> build(const StateOptions& options) {
                             : nn::build_model(options.model, options.build);
   if (options.keep_stored) options.keep_stored(*model);
   if (options.fp8) nn::use_fp8(*model, *options.fp8);
+  if (options.change_model) options.change_model(*model);
   return model;
 }
 
