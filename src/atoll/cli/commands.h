@@ -11,6 +11,7 @@ const std::vector<Command>& commands();
 
 /// The commands themselves; each is defined in the file of its name.
 Command train_command();
+Command rl_command();
 Command launch_command();
 Command coordinator_command();
 Command tune_command();

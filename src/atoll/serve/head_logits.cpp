@@ -1,10 +1,10 @@
 #include "atoll/serve/head_logits.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "atoll/base/error.h"
 #include "atoll/nn/tensor_parallel.h"
+#include "atoll/ops/policy/policy_loss.h"
 
 namespace atl::serve {
 
@@ -64,10 +64,7 @@ void HeadLogits::compute(Run& run, const Tensor& hidden, const Tensor& logits) c
 
 double log_probability(const float* logits, std::int64_t vocab_size, std::int32_t target) {
   ATOLL_CHECK(target >= 0 && target < vocab_size, "token {} of {}", target, vocab_size);
-  const double largest = *std::max_element(logits, logits + vocab_size);
-  double sum = 0;
-  for (std::int64_t i = 0; i < vocab_size; ++i) sum += std::exp(logits[i] - largest);
-  const double result = logits[target] - largest - std::log(sum);
+  const double result = ops::log_softmax_at(logits, vocab_size, target);
   if (std::isfinite(result)) return result;
   throw make_error(ErrorKind::kNumeric,
                    "the model gives a log-probability of {}; its weights are not finite or not of "

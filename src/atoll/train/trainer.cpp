@@ -21,6 +21,13 @@ Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::Worl
   prepare();
 }
 
+Trainer::Trainer(const TrainConfig& config, const Settings& settings, comm::World& world,
+                 StepSource& source)
+    : run_(config, settings, world) {
+  run_.step_source = &source;
+  prepare();
+}
+
 Trainer::Trainer(const TrainConfig& config, const Settings& settings, Membership& membership)
     : run_(config, settings, membership) {
   ATOLL_CHECK(!config.parallel.has_parts() || config.launch.replicate,
@@ -62,13 +69,18 @@ void Trainer::prepare() {
     return;
   }
   run_.model.emplace(config, open_run_device(config, world));  // what it refuses is told first
+  if (run_.step_source != nullptr) {
+    run_.model->change_with([this](nn::Model& model) { run_.step_source->change(model); });
+  }
   run_.gpu_links = connect_gpus(config, world, run_.model->device());
   prepare_data(run_);
   world.agree([&] {
     require_held_out(config, *run_.corpus);
     open_state(run_);
   });
-  sync_->open(begin_or_resume(run_));
+  const std::filesystem::path checkpoint = begin_or_resume(run_);
+  sync_->open(checkpoint);
+  if (run_.step_source != nullptr) run_.step_source->open(run_, checkpoint);
   measure_rates(run_);
   run_.model->synchronise_replica(run_.ranks());
   world.agree([&] {

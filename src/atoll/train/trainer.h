@@ -28,6 +28,9 @@ class Trainer {
   /// they hold in memory (launch.replicate), repeating one step at most. `membership` gives the
   /// worlds and must outlive the trainer.
   Trainer(const TrainConfig& config, const Settings& settings, Membership& membership);
+  /// The same where `source` makes the micro-batches of each step; it must outlive the trainer.
+  Trainer(const TrainConfig& config, const Settings& settings, comm::World& world,
+          StepSource& source);
   /// A run of this process alone.
   Trainer(const TrainConfig& config, const Settings& settings);
   ~Trainer();

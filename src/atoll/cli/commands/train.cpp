@@ -20,7 +20,9 @@
 #include "atoll/launch/param_servers.h"
 #include "atoll/launch/rank_main.h"
 #include "atoll/launch/run_plan.h"
+#include "atoll/rl/policy_source.h"
 #include "atoll/train/config/recipe.h"
+#include "atoll/train/config/rules.h"
 #include "atoll/train/loop/settled_by_data.h"
 #include "atoll/train/model/memory_check.h"
 #include "atoll/train/model/options.h"
@@ -37,6 +39,7 @@ namespace {
 
 struct Options {
   std::string recipe;
+  bool is_rl = false;  // the command is `atoll rl`
   launch::RankFlags ranks;
   std::string trace;
   std::optional<int> islands;
@@ -112,14 +115,42 @@ void refuse_outer_alone(const train::Recipe& recipe) {
   }
 }
 
+// A recipe says by rl.prompts which of the two commands it is for.
+void require_command(const Options& options, const train::Recipe& recipe) {
+  if (recipe.config().rl.is_given() == options.is_rl) return;
+  if (options.is_rl) {
+    throw user_error(
+        "rl.prompts is not set, and `atoll rl` learns from what a model answers to prompts; give a "
+        "JSONL file of them, or use `atoll train`");
+  }
+  throw user_error("{} is for `atoll rl`; call that, or leave rl.* out",
+                   train::named(recipe.settings(), "rl.prompts"));
+}
+
+// The command that goes on with a run.
+std::string command_to_resume(const Options& options, const std::vector<std::string>& overrides,
+                              int ranks, const std::string& without = "") {
+  std::string command = resume_command(options.recipe, overrides, ranks, without);
+  constexpr std::string_view kTrain = "atoll train ";
+  if (options.is_rl && command.starts_with(kTrain)) {
+    command.replace(0, kTrain.size(), "atoll rl ");
+  }
+  return command;
+}
+
 int train_with(const Call& call, comm::World& world, launch::RankReporter& reporter) {
   const train::Recipe& recipe = call.recipe;
   refuse_outer_alone(recipe);
   train::TrainConfig config = recipe.config();
   if (config.device.threads == 0) config.device.threads = launch::fair_threads(world);
-  RunWatch watch(recipe,
-                 resume_command(call.options.recipe, call.overrides, world.size(), "optim.lr"));
-  train::Trainer trainer(config, recipe.settings(), world);
+  RunWatch watch(recipe, command_to_resume(call.options, call.overrides, world.size(), "optim.lr"));
+  if (!call.options.is_rl) {
+    train::Trainer trainer(config, recipe.settings(), world);
+    return run_trainer(recipe, trainer, watch, reporter, world.size());
+  }
+  std::optional<rl::PolicySource> source;
+  world.agree([&] { source.emplace(config); });
+  train::Trainer trainer(config, recipe.settings(), world, *source);
   return run_trainer(recipe, trainer, watch, reporter, world.size());
 }
 
@@ -133,7 +164,7 @@ int train_rank(const Call& call, comm::World& world, launch::RankReporter& repor
     const int teller = error.rank() == 0 ? 1 : 0;
     if (world.rank() == teller && !reporter.enabled()) {
       tell_rank_lost(recipe.config(), reporter.last_step(), error.what(),
-                     resume_command(call.options.recipe, call.overrides, world.size()));
+                     command_to_resume(call.options, call.overrides, world.size()));
     }
     throw comm::with_flight_record(error, world, recipe.config().run.dir);
   }
@@ -162,6 +193,7 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
       is_here ? with_layout(options.recipe, invocation.overrides, plan.ranks)
               : invocation.overrides;
   const train::Recipe recipe(options.recipe, overrides);
+  require_command(options, recipe);
   if (usr1_saves(recipe)) signals.pass_usr1_on();
   train::require_chosen_layout(recipe.config(),
                                "set what `atoll plan --ranks N --link` prints first");
@@ -175,14 +207,15 @@ int run_parent(const launch::RankPlan& plan, const Options& options, const Invoc
                                       [](const std::string& host) { return !host.empty(); });
   if (is_here) train::check_before_ranks(recipe.config(), plan.ranks);
   launch::wait_for_rendezvous(plan, recipe.config().comm.timeout_s);
-  launch::Generations generations(plan.backend, launch::train_call(options.recipe, overrides),
-                                  plan.rendezvous, has_remote,
+  launch::TrainCall call = launch::train_call(options.recipe, overrides);
+  if (options.is_rl) call.command = "rl";
+  launch::Generations generations(plan.backend, call, plan.rendezvous, has_remote,
                                   {.first = plan.rank, .ranks = ranks});
   const launch::GroupEnd end = generations.run(hosts, {}, signals);
   const launch::GroupOutcome outcome = launch::outcome_of(end);
   if (!outcome.lost.empty() && end.stop_signal == 0) {
     tell_rank_lost(recipe.config(), end.last_step(), outcome.cause,
-                   resume_command(options.recipe, invocation.overrides, plan.ranks));
+                   command_to_resume(options, invocation.overrides, plan.ranks));
   }
   return launch::finish(outcome);
 }
@@ -205,6 +238,7 @@ int run_as_member(const launch::RankPlan& plan, const Options& options,
       [&](comm::World& world, launch::RankReporter& reporter) {
         world.agree([&] {
           if (mistake) throw Error(*mistake);
+          require_command(options, *recipe);
         });
         launch::agree_on_settings(world, ATOLL_VERSION, recipe->settings());
         // One after another: the first makes the tokens.
@@ -335,6 +369,9 @@ launch::RunKind kind_of_run(const Options& options, const Invocation& invocation
 }
 
 int run(const Options& options, const Invocation& invocation) {
+  if (options.is_rl && options.islands) {
+    throw user_error("--islands is for `atoll train`: islands have no sampler; use -n");
+  }
   // Of ranks that are started one by one the first does it.
   const bool is_first = options.ranks.rank.value_or(0) == 0;
   const WatchBeside watch(is_first ? options.watch : WatchFlags(),
@@ -351,6 +388,7 @@ int run(const Options& options, const Invocation& invocation) {
   if (plan.role == launch::Role::kRank) return run_as_member(plan, options, invocation);
   const int ranks = plan.role == launch::Role::kThreads ? plan.ranks : 1;
   train::Recipe recipe(options.recipe, with_layout(options.recipe, invocation.overrides, ranks));
+  require_command(options, recipe);
   if (usr1_saves(recipe)) train::save_at_usr1(/*is_told=*/true);
   const Call call = {recipe, options, invocation.overrides};
   if (plan.role == launch::Role::kThreads) {
@@ -367,6 +405,14 @@ int run(const Options& options, const Invocation& invocation) {
 template <typename T>
 void add_hidden(ArgumentParser& parser, const char* name, T& value) {
   parser.add_option(name, value).hide();
+}
+
+void add_member_flags(ArgumentParser& parser, launch::RankOptions& member) {
+  add_hidden(parser, "--report-fd", member.report_fd);
+  add_hidden(parser, "--generation", member.generation);
+  add_hidden(parser, "--member", member.number);
+  parser.add_flag("--joins", member.joins).hide();
+  parser.add_flag("--watch-input", member.watches_input).hide();
 }
 
 constexpr const char* kMfu =
@@ -396,18 +442,45 @@ Action add(ArgumentParser& parser) {
   parser.add_option("--rendezvous", ranks.rendezvous,
                     "Where they meet: tcp://HOST:PORT or file:///DIRECTORY");
   add_watch_flags(parser, options->watch);
-  add_hidden(parser, "--report-fd", options->member.report_fd);
-  add_hidden(parser, "--generation", options->member.generation);
-  add_hidden(parser, "--member", options->member.number);
-  parser.add_flag("--joins", options->member.joins).hide();
-  parser.add_flag("--watch-input", options->member.watches_input).hide();
+  add_member_flags(parser, options->member);
   return [options](Invocation invocation) {
     if (!options->trace.empty()) invocation.overrides.push_back("--log.trace=" + options->trace);
     return run(*options, invocation);
   };
 }
 
+Action add_rl(ArgumentParser& parser) {
+  const auto options = std::make_shared<Options>();
+  options->is_rl = true;
+  parser.add_option("recipe", options->recipe, "TOML file; docs/configuration.md lists its keys");
+  launch::RankFlags& ranks = options->ranks;
+  parser.add_option("-n", ranks.num_ranks, "Ranks, each of which samples and trains its share");
+  parser.add_option("--backend", ranks.backend, launch::backend_help());
+  parser.add_option("--hostfile", ranks.hostfile, "Lines of NAME slots=N: hosts to start ranks on");
+  parser.add_option("--rank", ranks.rank, "Which rank this is, when each is started by hand");
+  parser.add_option("--ranks", ranks.ranks, "How many there are then");
+  parser.add_option("--rendezvous", ranks.rendezvous,
+                    "Where they meet: tcp://HOST:PORT or file:///DIRECTORY");
+  add_watch_flags(parser, options->watch);
+  add_member_flags(parser, options->member);
+  return [options](const Invocation& invocation) { return run(*options, invocation); };
+}
+
 }  // namespace
+
+Command rl_command() {
+  return {.name = "rl",
+          .summary =
+              "Train a model on what it answers, by rewards that are checked (GRPO); the "
+              "same command again goes on where it stopped.",
+          .example =
+              "  atoll rl recipes/rl-sums.toml\n"
+              "  atoll rl recipes/rl-sums.toml -n 2 --run.dir=runs/two",
+          .stray = "one recipe is all that it takes; prompts are given as --rl.prompts=a.jsonl",
+          .takes_overrides = true,
+          .add = add_rl,
+          .memory_advice = train::kTrainingMemoryAdvice};
+}
 
 Command train_command() {
   return {.name = "train",

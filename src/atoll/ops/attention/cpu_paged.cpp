@@ -217,5 +217,41 @@ void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, 
   });
 }
 
+void attention_by_rows(Run& run, const HeadLayout& heads, AttentionScores scores,
+                       std::int64_t window, Tensor qkv, Tensor out, Tensor lse) {
+  const std::int64_t D = heads.head_dim;
+  const std::int64_t T = qkv.dim(1);
+  const std::int64_t group = heads.num_heads / heads.num_kv_heads;
+  const std::int64_t pieces = (T + kPagedRows - 1) / kPagedRows;
+  const std::int32_t only_block = 0;
+  run.threads().run(qkv.dim(0) * pieces * heads.num_kv_heads, [&](std::int64_t index) {
+    const std::int64_t kv_head = index % heads.num_kv_heads;
+    const std::int64_t first = index / heads.num_kv_heads % pieces * kPagedRows;
+    const std::int64_t b = index / heads.num_kv_heads / pieces;
+    const float* const sequence = qkv.data<float>() + b * T * heads.qkv_width();
+    const float* const keys = sequence + heads.query_width() + kv_head * D;
+    PagedTask task;
+    task.q = sequence + first * heads.qkv_width() + kv_head * group * D;
+    task.k = keys;
+    task.v = keys + heads.kv_width();
+    task.out = out.data<float>() + (b * T + first) * heads.query_width() + kv_head * group * D;
+    task.lse = lse.data<float>() + (b * heads.num_heads + kv_head * group) * T + first;
+    task.lse_stride = static_cast<std::size_t>(T);
+    task.q_stride = static_cast<std::size_t>(heads.qkv_width());
+    task.kv_stride = task.q_stride;  // keys and values stay where they are
+    task.out_stride = static_cast<std::size_t>(heads.query_width());
+    task.blocks = &only_block;
+    task.block_size = T;
+    task.head_dim = static_cast<std::size_t>(D);
+    task.num_heads = static_cast<std::size_t>(group);
+    task.num_rows = std::min(kPagedRows, T - first);
+    task.position = first;
+    task.window = window;
+    task.factor = query_factor(scores);
+    task.cap = score_cap(scores);
+    HWY_DYNAMIC_DISPATCH(PagedRowsOfHead)(task);
+  });
+}
+
 }  // namespace atl::ops::cpu
 #endif  // HWY_ONCE

@@ -51,4 +51,9 @@ void attention_paged(Run& run, const HeadLayout& heads, AttentionScores scores, 
                      std::span<const PagedRows> sequences, std::int64_t block_size, Tensor qkv,
                      Tensor k_cache, Tensor v_cache, Tensor out, Tensor lse);
 
+/// ops::attention_forward with the bits of attention_paged, for sequences that are one document
+/// each: what a trainer computes is then what a sampler has computed. f32, heads of up to 256.
+void attention_by_rows(Run& run, const HeadLayout& heads, AttentionScores scores,
+                       std::int64_t window, Tensor qkv, Tensor out, Tensor lse);
+
 }  // namespace atl::ops::cpu

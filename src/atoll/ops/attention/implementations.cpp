@@ -7,6 +7,7 @@
 #include "atoll/ops/attention/checks.h"
 #include "atoll/ops/attention/cpu.h"
 #include "atoll/ops/attention/cpu_amx.h"
+#include "atoll/ops/attention/cpu_paged.h"
 #include "atoll/ops/attention/cuda.h"
 #include "atoll/ops/attention/cuda_cudnn.h"
 #include "atoll/ops/attention/ref.h"
@@ -51,7 +52,19 @@ OpCost cached_cost(const AttentionArgs& args) {
   return cost;
 }
 
+// Rows with the bits that a sampler gives them, where Run::row_stable asks for it.
+Declined forward_by_rows(Run& run, const AttentionArgs& a) {
+  if (!run.row_stable) return "rows need not be those of a sampler";
+  if (a.mask.positions.defined()) return "several documents";
+  if (a.qkv.dtype() != Dtype::kF32) return "not f32";
+  if (a.heads.head_dim > cpu::kMaxHeadDim) return "head_dim above 256";
+  return serve_host(run, [&] {
+    cpu::attention_by_rows(run, a.heads, a.scores, a.mask.window, a.qkv, a.out, a.lse);
+  });
+}
+
 constexpr AttentionImplementation kForward[] = {
+    {"cpu_rows", forward_by_rows},
     {"amx",
      [](Run& run, const AttentionArgs& a) {
        return cpu::attention_amx_forward(run, a.heads, a.scores, a.mask, a.qkv, a.out, a.lse);

@@ -5,6 +5,7 @@
 
 #include "atoll/base/error.h"
 #include "atoll/nn/adapters/linears.h"
+#include "atoll/nn/models/adapted.h"
 #include "atoll/nn/models/tensor_split.h"
 #include "atoll/nn/tensor_parallel.h"
 #include "atoll/parallel/schedule/rank_schedule.h"
@@ -62,7 +63,7 @@ std::vector<float> input_of(const nn::ModelConfig& config, const StepLayers& lay
 // Stage 0 is the embedding, block i is stage i + 1.
 std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, const StepRoom& room,
                                  const StepLayers& layers, std::vector<float>& input,
-                                 ModelRanks* ranks) {
+                                 ModelRanks* ranks, const nn::LoraOptions* lora) {
   ATOLL_CHECK(room.max_positions >= 1 && room.max_positions <= config.max_positions, "{} of {}",
               room.max_positions, config.max_positions);
   ATOLL_CHECK(
@@ -76,7 +77,8 @@ std::unique_ptr<nn::Model> build(const nn::ModelConfig& config, const StepRoom& 
     options.tensor_size = ranks->layout().tensor;
     options.tensor_rank = ranks->tensor_rank();
   }
-  auto model = nn::build_model(config, options);
+  auto model = lora == nullptr ? nn::build_model(config, options)
+                               : nn::build_adapted_model(config, options, *lora);
   if (ranks != nullptr) model->tensor->group = &ranks->tensor();
   if (layers.count(config) == config.num_layers) return model;
   std::vector<std::size_t> bounds = {0};
@@ -104,7 +106,7 @@ std::unique_ptr<Device> only_cpu(std::unique_ptr<Device> device) {
 
 StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
                      const StepRoom& room, const StepLayers& layers, const KeepStored& keep,
-                     std::int64_t adapter_rank, ModelRanks* ranks)
+                     std::int64_t adapter_rank, ModelRanks* ranks, const nn::LoraOptions* lora)
     : device_(only_cpu(std::move(device))),
       stream_(device_->open_stream()),
       room_(room),
@@ -112,7 +114,7 @@ StepModel::StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& conf
       ranks_(ranks),
       sizes_(sizes_up_to(room.max_rows, ranks)),
       input_(input_of(config, layers, sizes_.back())),
-      model_(build(config, room, layers, input_, ranks)),
+      model_(build(config, room, layers, input_, ranks, lora)),
       store_(open_store(*device_, *model_, weights, keep)),
       head_(*model_) {
   make_adapter_room(adapter_rank);

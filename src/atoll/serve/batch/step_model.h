@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "atoll/nn/lora_rules.h"
 #include "atoll/nn/models/family.h"
 #include "atoll/parallel/runner/runner.h"
 #include "atoll/parallel/store/param_store.h"
@@ -57,12 +58,14 @@ class StepModel {
   /// pieces may have; 0: none may have one.
   /// `ranks`: those that share each product of a model with all layers, which must outlive it;
   /// null: this one has all of it. Each of them makes a StepModel with the same arguments and takes
-  /// the same steps at the same time; the logits are the leader's. Parameters are zero until
+  /// the same steps at the same time; the logits are the leader's. `lora`: the model has these
+  /// adapters in itself, as one that is trained does; null: none. Parameters are zero until
   /// someone fills store(). Throws Error(kUser) for a device that is not a CPU, and where so many
   /// ranks cannot share the model.
   StepModel(std::unique_ptr<Device> device, const nn::ModelConfig& config, Weights weights,
             const StepRoom& room, const StepLayers& layers = {}, const KeepStored& keep = {},
-            std::int64_t adapter_rank = 0, ModelRanks* ranks = nullptr);
+            std::int64_t adapter_rank = 0, ModelRanks* ranks = nullptr,
+            const nn::LoraOptions* lora = nullptr);
 
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;

@@ -30,6 +30,7 @@ void RunModel::open(const PreparedCorpus& corpus, Ranks& ranks) {
       state_options(config_, corpus.vocab_size(), eos, ranks.size(), ranks.rank());
   options.build.device = device_->kind();
   if (options.preference) options.preference_source = facts_;
+  options.change_model = change_;
   if (is_gpu(*device_)) check_attention(config_, options.model);
   check_parameters(config_, options, *device_, ranks.world());
   state_ = std::make_unique<TrainState>(options);

@@ -3,6 +3,7 @@
 // The model that a rank trains: its device, its initial values, the files its checkpoints carry.
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -26,6 +27,8 @@ class RunModel {
   /// afterwards: call initialise() or load(). Throws Error(kUser) when settings do not fit the
   /// ranks or the device, Error(kResource) when the memory does not suffice.
   void open(const PreparedCorpus& corpus, Ranks& ranks);
+  /// See StateOptions::change_model; before open().
+  void change_with(std::function<void(nn::Model& model)> change) { change_ = std::move(change); }
   /// Gives the memory back.
   void close() { state_.reset(); }
   bool is_open() const { return state_ != nullptr; }
@@ -68,6 +71,7 @@ class RunModel {
   // Keep other runs from deleting the checkpoints.
   std::shared_ptr<DirectoryHold> from_hold_, base_hold_;
   CarriedFiles carried_;
+  std::function<void(nn::Model& model)> change_;
 };
 
 }  // namespace atl::train

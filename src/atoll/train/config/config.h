@@ -236,6 +236,31 @@ struct LogSettings {
   std::int64_t trace_steps = 50;
 };
 
+/// rl.*: reinforcement learning (`atoll rl`).
+struct RlSettings {
+  std::vector<std::string> prompts;
+  std::int64_t group = 8;
+  std::int64_t max_tokens = 0;
+  std::int64_t slots = 16;
+  std::vector<std::string> rewards;
+  std::vector<double> weights;
+  std::string answer;
+  std::string regex;
+  std::string schema;
+  std::vector<std::string> program;
+  double program_s = 10;
+  std::int64_t program_mib = 1024;
+  std::int64_t program_processes = 32;
+  std::string advantage = "normalised";
+  double clip_low = 0.2;
+  double clip_high = 0.2;
+  double kl = 0;
+  std::int64_t async_steps = 0;
+
+  /// Whether the recipe is one of reinforcement learning.
+  bool is_given() const { return !prompts.empty(); }
+};
+
 /// alerts.*
 struct AlertSettings {
   std::vector<std::string> off;
@@ -327,6 +352,7 @@ struct TrainConfig {
   OuterSettings outer;
   OptimSettings optim;
   LoraSettings lora;
+  RlSettings rl;
   EvalSettings eval;
   CheckpointSettings checkpoint;
   OffloadSettings offload;

@@ -17,7 +17,7 @@ void check_source(const TrainConfig& config, const Settings& s) {
         named(s, "data.text"), named(s, "data.shards"),
         s.find("data.shards").origin.starts_with("--") ? "--data.text=" : "--data.shards=");
   }
-  if (text || shards) return;
+  if (text || shards || config.rl.is_given()) return;
   throw user_error(
       "no data: give data.text (text files or directories) or data.shards (a directory made by "
       "`atoll tokenize`), e.g. --data.text=book.txt");

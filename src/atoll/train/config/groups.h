@@ -30,6 +30,8 @@ void add_links(SettingRegistry& settings, TrainConfig& config);
 void add_optim(SettingRegistry& settings, TrainConfig& config);
 /// Registers lora.*.
 void add_lora(SettingRegistry& settings, TrainConfig& config);
+/// Registers rl.*.
+void add_rl(SettingRegistry& settings, TrainConfig& config);
 /// Registers island.*.
 void add_islands(SettingRegistry& settings, TrainConfig& config);
 /// Registers outer.*.

@@ -58,6 +58,7 @@ void add_all(SettingRegistry& settings, TrainConfig& config) {
   add_offload(settings, config.offload);
   add_optim(settings, config);
   add_lora(settings, config);
+  add_rl(settings, config);
   add_sync(settings, config.sync);
   add_islands(settings, config);
   add_outer(settings, config);

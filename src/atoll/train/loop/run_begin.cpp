@@ -50,12 +50,15 @@ void resume(TrainRun& run, const ckpt::CheckpointInfo& newest) {
 
 void prepare_data(TrainRun& run) {
   const auto prepare = [&] {
-    if (!run.corpus) run.corpus.emplace(prepare_corpus(corpus_options(run.config)));
+    if (run.corpus) return;
+    run.corpus.emplace(run.step_source != nullptr ? run.step_source->corpus()
+                                                  : prepare_corpus(corpus_options(run.config)));
   };
   run.ranks().world().agree([&] {
     if (!run.is_lead()) return;
-    if (!run.corpus) require_texts(run.config, run.settings);
-    if (!run.corpus) check_before_tokens(run.config, run.model->device(), run.ranks().world());
+    const bool makes_tokens = !run.corpus && run.step_source == nullptr;
+    if (makes_tokens) require_texts(run.config, run.settings);
+    if (makes_tokens) check_before_tokens(run.config, run.model->device(), run.ranks().world());
     const std::string& dir = run.config.run.dir;
     make_run_directory(dir);
     run.lock = std::make_unique<ckpt::RunLock>(dir);
@@ -69,7 +72,8 @@ void prepare_data(TrainRun& run) {
 }
 
 void open_state(TrainRun& run) {
-  run.batches.emplace(run.config, *run.corpus);  // what it refuses is told before memory is taken
+  // What it refuses is told before memory is taken.
+  if (run.step_source == nullptr) run.batches.emplace(run.config, *run.corpus);
   run.model->open(*run.corpus, run.ranks());
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "atoll/base/check.h"
 #include "atoll/base/error.h"
 #include "atoll/base/log.h"
 #include "atoll/base/quantity.h"
@@ -66,19 +67,32 @@ void handle_without_loss(TrainRun& run) {
       step, what, counted(ahead - 1, "step"));
 }
 
+// Of a StepSource: numbers alone, as no text has them.
+NonfiniteSamples name_completions(const StepResult& result) {
+  std::string numbers;
+  for (const std::int64_t sample : result.nonfinite_samples) {
+    numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", sample);
+  }
+  return {.first = fmt::format("Completion {}", result.nonfinite_samples.front()),
+          .places = numbers};
+}
+
 void handle_nonfinite(TrainRun& run, const StepResult& result) {
   const std::int64_t step = run.position.step + 1;
   tell_observer(run, result, step);
   // Where in the text they are takes a line each: that is for the log.
-  const NonfiniteSamples samples = name_nonfinite(run.batches->samples(), result);
+  const NonfiniteSamples samples =
+      run.batches ? name_nonfinite(run.batches->samples(), result) : name_completions(result);
   run.reporter.record(
       {.step = step,
        .values = {{"nonfinite", std::int64_t{1}}, {"nonfinite_samples", samples.places}}});
   const std::string what =
       fmt::format("step {}: loss {}, grad_norm {}", step, result.loss, result.grad_norm);
   const std::filesystem::path log = std::filesystem::path(run.config.run.dir) / "metrics.jsonl";
-  const std::string where = fmt::format("{} may be the cause; {} says where in the text to look",
-                                        samples.first, log.string());
+  const std::string where =
+      run.batches ? fmt::format("{} may be the cause; {} says where in the text to look",
+                                samples.first, log.string())
+                  : fmt::format("{} may be the cause", samples.first);
   const bool skips = run.config.train.on_nonfinite == "skip";
   if (skips && run.skipped_in_a_row + 1 < kMaxSkippedInARow) {
     if (run.is_lead()) {
@@ -100,7 +114,10 @@ void handle_nonfinite(TrainRun& run, const StepResult& result) {
 }  // namespace
 
 void handle_skipped(TrainRun& run, const StepResult& result) {
-  if (result.nonfinite_samples.empty()) return handle_without_loss(run);
+  if (result.nonfinite_samples.empty()) {
+    ATOLL_CHECK(run.batches.has_value(), "a sampled step without a token");
+    return handle_without_loss(run);
+  }
   handle_nonfinite(run, result);
 }
 

@@ -107,9 +107,12 @@ std::optional<StepResult> DataParallelSync::step(const Turn& turn) {
 
 StepResult DataParallelSync::train() {
   step_began_ = Clock::now();
-  Batches& batches = *run_.batches;
-  if (!batches.has_begun()) batches.begin(run_.ranks(), run_.batch());
-  const double waited = batches.waited_seconds();
+  const auto waited_for_data = [&] { return run_.batches ? run_.batches->waited_seconds() : 0.0; };
+  if (run_.batches && !run_.batches->has_begun()) run_.batches->begin(run_.ranks(), run_.batch());
+  const double waited = waited_for_data();
+  const std::function<Batch()> next = run_.step_source != nullptr
+                                          ? run_.step_source->begin_step(run_)
+                                          : [this] { return run_.batches->next(); };
   progress_ = {};
   const StepOptions options = {.step = run_.position.step,
                                .seed = static_cast<std::uint64_t>(run_.config.run.seed),
@@ -117,14 +120,15 @@ StepResult DataParallelSync::train() {
                                .lr = learning_rate(),
                                .clip = run_.config.optim.clip,
                                .plan = &run_.ranks().plan(),
+                               .row_stable = run_.step_source != nullptr,
                                .progress = run_.regrouping.is_possible() ? &progress_ : nullptr,
                                .timeline = run_.trace.timeline()};
-  StepResult result =
-      take_step(run_.state(), run_.model->stream(), options, [&] { return batches.next(); });
+  StepResult result = take_step(run_.state(), run_.model->stream(), options, next);
   if (!result.taken()) handle_skipped(run_, result);
+  if (run_.step_source != nullptr) run_.step_source->end_step(run_, result);
   run_.step_seconds = seconds(Clock::now() - step_began_);
   account(result);
-  run_.reporter.waited_for_data(batches.waited_seconds() - waited);
+  run_.reporter.waited_for_data(waited_for_data() - waited);
   run_.reporter.sent(run_.ranks().data_bytes_sent());
   return result;
 }

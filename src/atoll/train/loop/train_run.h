@@ -15,6 +15,7 @@
 #include "atoll/optim/schedule.h"
 #include "atoll/train/checkpoint/run_model.h"
 #include "atoll/train/checkpoint/saver.h"
+#include "atoll/train/loop/step_source.h"
 #include "atoll/train/ranks/stop_request.h"
 #include "atoll/train/regroup/regrouping.h"
 #include "atoll/train/report/reporting.h"
@@ -55,7 +56,9 @@ struct TrainRun {
   std::optional<PreparedCorpus> corpus;
   std::optional<RunModel> model;
   std::unique_ptr<comm::GpuLinksUse> gpu_links;  ///< null: ranks exchange through host memory
-  std::optional<Batches> batches;
+  std::optional<Batches> batches;                ///< nothing where there is a step_source
+  /// Who makes the micro-batches of each step in place of `batches`; null: nobody does.
+  StepSource* step_source = nullptr;
   std::optional<StopRequest> stop;  ///< while Trainer::run() is under way
   optim::Schedule schedule;
 

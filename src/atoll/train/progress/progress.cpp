@@ -51,10 +51,11 @@ std::string format_step_line(const StepReport& report) {
       report.without_loss > 0 ? fmt::format("  without loss {}", report.without_loss) : "";
   return fmt::format(
       "step {:>{}}/{}  loss {:.4f}{}  grad_norm {:.3f}  lr {:.2e}  {:>7} tok/s{}  {:.0f} "
-      "ms  data {:.1f}%{}{}{}  left {}",
+      "ms  data {:.1f}%{}{}{}{}  left {}",
       report.step, total.size(), total, report.loss, preferences, report.grad_norm, report.lr,
       format_count(std::llround(report.tokens_per_s)), mfu, report.step_ms,
-      100 * report.data_fraction, ranks, experts, skipped, format_duration(report.seconds_left));
+      100 * report.data_fraction, ranks, experts, skipped, report.rewards,
+      format_duration(report.seconds_left));
 }
 
 std::string format_bar(const StepReport& report, int columns) {

@@ -40,6 +40,7 @@ struct StepReport {
   std::optional<ExpertReport> experts;          ///< of a model that has some
   std::optional<PreferenceReport> preferences;  ///< where answers are compared
   std::int64_t without_loss = 0;  ///< steps so far that were skipped for want of a loss
+  std::string rewards;            ///< of reinforcement learning; empty: there are none
 };
 
 /// "step 120/400  loss 3.4121  grad_norm 0.84  lr 2.7e-03  9,812 tok/s  MFU 61%  208 ms  ...".

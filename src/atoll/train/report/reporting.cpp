@@ -107,6 +107,20 @@ void announce_pairs(const TrainConfig& config, const PreparedCorpus& corpus) {
             static_cast<double>(config.train.steps * of_step) / static_cast<double>(pairs));
 }
 
+void announce_data(const TrainConfig& config, const PreparedCorpus& corpus,
+                   std::int64_t step_tokens) {
+  log::info("data: {}, {} held out; {} a step, {:.2f} epochs in {}",
+            counted(corpus.num_tokens(), "training token"),
+            format_count(corpus.num_held_out_tokens()), counted(step_tokens, "token"),
+            // Of packed documents some positions are padding.
+            config.train.epochs > 0
+                ? config.train.epochs
+                : static_cast<double>(config.train.steps) * static_cast<double>(step_tokens) /
+                      static_cast<double>(corpus.num_tokens()),
+            counted(config.train.steps, "step"));
+  announce_rows(config, corpus);
+}
+
 }  // namespace
 
 void Reporter::open(const fs::path& dir, std::int64_t step, const Settings& settings) {
@@ -157,6 +171,7 @@ StepReport Reporter::averages(const StepResult& result, double lr, std::int64_t 
   line.experts = experts_;
   line.without_loss = position.without_loss;
   if (position.line_pairs.num_pairs > 0) line.preferences = means_of(position.line_pairs);
+  line.rewards = rewards_.text;
   line.slowest_rank = interval_.slowest_rank;
   if (interval_.fastest_seconds > 0) {
     line.slowest_excess = interval_.slowest_seconds / interval_.fastest_seconds - 1;
@@ -169,8 +184,13 @@ void Reporter::stepped(const StepResult& result, double lr, std::int64_t steps_l
   ++interval_.steps;
   const StepReport line = averages(result, lr, steps_left, position);
   bar_->draw(line);
-  if (!is_line_due(position.step, steps_left)) return;
+  if (!is_line_due(position.step, steps_left)) {
+    // Rewards are of each step: no line averages over them.
+    if (!rewards_.values.empty()) record({.step = position.step, .values = rewards_.values});
+    return;
+  }
   metrics::Record entry = record_of(line, position.tokens);
+  for (const auto& [name, value] : rewards_.values) entry.values.emplace_back(name, value);
   add_system(entry);
   tell(entry, format_step_line(line));
   interval_ = {};
@@ -286,16 +306,7 @@ void Reporter::announce(const PreparedCorpus& corpus, TrainState& state, const R
   }
   if (config_.train.has_preferences()) announce_pairs(config_, corpus);
   const std::int64_t step_tokens = config_.train.batch_size * config_.train.context;
-  log::info("data: {}, {} held out; {} a step, {:.2f} epochs in {}",
-            counted(corpus.num_tokens(), "training token"),
-            format_count(corpus.num_held_out_tokens()), counted(step_tokens, "token"),
-            // Of packed documents some positions are padding.
-            config_.train.epochs > 0
-                ? config_.train.epochs
-                : static_cast<double>(config_.train.steps) * static_cast<double>(step_tokens) /
-                      static_cast<double>(corpus.num_tokens()),
-            counted(config_.train.steps, "step"));
-  announce_rows(config_, corpus);
+  if (!config_.rl.is_given()) announce_data(config_, corpus, step_tokens);
   if (!ranks.is_alone()) {
     const parallel::DataParallelOptions& shared = state.options().data_parallel;
     std::string how =

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "atoll/device/device.h"
@@ -72,6 +73,12 @@ class Reporter {
   }
   /// What the next line says of the experts.
   void set_experts(const ExpertReport& report) { experts_ = report; }
+  /// What the record of the step under way says besides, and what its line does: "  reward 0.52".
+  struct Rewards {
+    std::vector<std::pair<std::string, metrics::Value>> values;
+    std::string text;
+  };
+  void set_rewards(Rewards rewards) { rewards_ = std::move(rewards); }
   /// Accounts for time that the next step has waited for data.
   void waited_for_data(double seconds) { interval_.data_seconds += seconds; }
   /// Accounts for a step that was taken, and reports every log.every steps. `position` is that
@@ -119,6 +126,7 @@ class Reporter {
   Rates rates_;
   Interval interval_;
   std::optional<ExpertReport> experts_;
+  Rewards rewards_;
   std::optional<RankTimes> times_;
   Clock::duration system_every_ = std::chrono::seconds(5);
   std::optional<metrics::SystemSampler> system_;

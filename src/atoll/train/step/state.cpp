@@ -30,6 +30,7 @@ std::unique_ptr<nn::Model> build(const StateOptions& options) {
                         options.preference_source ? options.preference_source
                                                   : std::make_shared<nn::PreferenceSource>());
   }
+  if (options.change_model) options.change_model(*model);
   return model;
 }
 

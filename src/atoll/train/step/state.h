@@ -59,6 +59,8 @@ struct StateOptions {
   bool training = true;                ///< false: parameters and a forward pass only
   /// Keeps weights in the bits of their files (model_dir/stored_weights.h); empty: all are wide.
   std::function<void(nn::Model& model)> keep_stored = {};
+  /// Changes the model that was built, before memory is planned for it; empty: nothing does.
+  std::function<void(nn::Model& model)> change_model = {};
   OffloadChoice offload;  ///< of training
   /// The loss is one of pairs of sequences, whose facts come from `preference_source`.
   std::optional<nn::PreferenceOptions> preference = {};

@@ -75,6 +75,7 @@ StepResult take_step(TrainState& state, Stream& stream, const StepOptions& optio
                      const std::function<Batch()>& next) {
   StepExchange& with = state.exchange();
   Run run = {.stream = &stream, .seed = options.seed, .step = options.step};
+  run.row_stable = options.row_stable;
   run.profile = options.profile;
   const parallel::MicroBatchPlan plan = plan_of(options);
   const PassInput input = {plan, state.data_rank(), next, options.timeline};

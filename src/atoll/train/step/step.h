@@ -51,6 +51,8 @@ struct StepOptions {
   double clip = 0;  ///< the largest gradient norm; 0: no clipping
   /// Which data-parallel rank takes which of the micro-batches; null: this rank takes all.
   const parallel::MicroBatchPlan* plan = nullptr;
+  /// See Run::row_stable.
+  bool row_stable = false;
   /// Where to record progress; then no rank updates before all ranks are prepared.
   StepProgress* progress = nullptr;
   /// Where to record what takes time; null: nowhere.
