@@ -87,6 +87,7 @@ TEST_F(HubProgram, ARunTakesModelAndDataByName) {
                                           "--run.dir=" + path("tuned"),
                                           "--train.context=16",
                                           "--train.batch_size=2",
+                                          "--train.micro_batch=2",
                                           "--train.steps=2"};
   done(first);
   EXPECT_FALSE(files_asked().contains("README.md"));
@@ -100,7 +101,7 @@ TEST_F(HubProgram, ARunTakesModelAndDataByName) {
 TEST_F(HubProgram, AnAdapterFindsItsBaseByName) {
   done({"train", "--model.from=org/tiny", "--data.text=hf://datasets/org/texts", "--lora.rank=2",
         "--run.dir=" + path("lora"), "--train.context=16", "--train.batch_size=2",
-        "--train.steps=2"});
+        "--train.micro_batch=2", "--train.steps=2"});
   done({"export", path("lora"), "--out", path("adapter")});
   const fs::path config = path("adapter") + "/adapter_config.json";
   const std::string there = read_file(config);

@@ -138,6 +138,15 @@ bool is_old_model(std::string_view text) {
          text == "gpt2-xl";
 }
 
+// Ends as files do: the file is missing with its directory.
+bool is_like_file(std::string_view text) {
+  for (const std::string_view ending :
+       {".gguf", ".json", ".jinja", ".jsonl", ".model", ".safetensors", ".toml", ".txt"}) {
+    if (text.ends_with(ending)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 const char* kind_name(RepoKind kind) {
@@ -221,7 +230,8 @@ std::optional<RepoName> name_unless_path(const fs::path& path, RepoKind kind) {
   if (name->id.find('/') == name->id.npos) {
     return is_old_model(name->id) && kind == RepoKind::kModel ? name : std::nullopt;
   }
-  if (!name->path.empty() || fs::exists(path.parent_path(), ignored)) return std::nullopt;
+  if (!name->path.empty() || is_like_file(name->id)) return std::nullopt;
+  if (fs::exists(path.parent_path(), ignored)) return std::nullopt;
   return name;
 }
 

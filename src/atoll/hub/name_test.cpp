@@ -42,7 +42,7 @@ TEST(HubName, WhatTheHubDoesNotAllowIsNone) {
                            "org/",
                            "/name",
                            "org//name",
-                           "org/name/",
+
                            "hf://",
                            "hf://spaces/org/name",
                            "../x",
@@ -94,6 +94,7 @@ TEST(HubName, APathThatIsThereIsNone) {
   EXPECT_TRUE(name_unless_path("gpt2", RepoKind::kModel));
   EXPECT_FALSE(name_unless_path("model", RepoKind::kModel));
   EXPECT_FALSE(name_unless_path("a/b/c", RepoKind::kModel));
+  EXPECT_FALSE(name_unless_path("models/x.gguf", RepoKind::kModel)) << "a file that is missing";
   EXPECT_FALSE(name_unless_path("/a/b", RepoKind::kModel));
   EXPECT_FALSE(name_unless_path("", RepoKind::kModel));
   fs::current_path(before);

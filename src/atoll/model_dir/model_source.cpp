@@ -162,13 +162,30 @@ std::string advice_for_parent(const fs::path& directory) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
+namespace {
+
+constexpr const char* kBaseRemedy =
+    "name the base model's directory with --base (generate, eval, export) or model.base (train)";
+
+// The base that an adapter names, which may be a model of the hub.
+fs::path named_base(const fs::path& file, const std::string& base) {
+  try {
+    return hub::local_model(base);
+  } catch (const Error& error) {
+    throw make_error(error.kind(), "{}: \"base_model_name_or_path\": {}; or {}", file.string(),
+                     error.what(), kBaseRemedy);
+  }
+}
+
+}  // namespace
+
 fs::path base_directory(const ModelPath& model) {
   const fs::path& directory = model;
   if (!holds_adapter(directory)) return directory;
   if (!model.base().empty()) return model.base();
   const fs::path path = directory / kAdapterConfigFile;
   const AdapterConfig config = parse_adapter_config(read_file(path), path.string());
-  const fs::path base = hub::local_model(config.base);
+  const fs::path base = named_base(path, config.base);
   if (path_exists(base / "config.json")) {
     if (holds_adapter(base)) {
       throw user_error("{}: the base model {} is an adapter itself; merge that one first",
@@ -178,14 +195,12 @@ fs::path base_directory(const ModelPath& model) {
   }
   // Whoever edits a checkpoint damages it.
   const bool is_checkpoint = path_exists(directory / "manifest.json");
-  constexpr const char* kRemedy =
-      "name the base model's directory with --base (generate, eval, export) or model.base (train)";
   throw user_error(
       "{}: \"base_model_name_or_path\" is \"{}\", and there is no model directory of that name{}; "
       "{}",
       path.string(), config.base, advice_for_absent(base),
-      is_checkpoint ? std::string(kRemedy) + ", or put it back there"
-                    : std::string(kRemedy) + ", or write its path there");
+      is_checkpoint ? std::string(kBaseRemedy) + ", or put it back there"
+                    : std::string(kBaseRemedy) + ", or write its path there");
 }
 
 namespace {
