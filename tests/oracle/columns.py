@@ -241,8 +241,8 @@ def parquet_duckdb(reader, work):
             db.execute(f"copy rows to '{path}' (format parquet, compression {codec}, "
                        f"parquet_version {version}, row_group_size 2048)")
             # Pages of nothing but nulls, as DuckDB writes them, pyarrow 26 does not read.
-            theirs = db.execute(f"select * from '{path}'").arrow()
-            count += compare(reader, path, theirs if hasattr(theirs, "to_pylist") else theirs.read_all())
+            theirs = db.sql(f"select * from '{path}'").to_arrow_table()
+            count += compare(reader, path, theirs)
             files += 1
     return f"{count} rows of {files} files"
 
