@@ -4,7 +4,7 @@
     python3 bench/serve/blocks.py --dir build/bench-serve
 
 Eight answers of mixed lengths run at once. `waste`: positions of blocks in use that no token has, sampled from
-/metrics while all run. Then the same requests with a cache for a quarter of their tokens: every answer must be
+/metrics while all run. Then the same requests with a cache for a quarter of their tokens, or for the longest one: every answer must be
 the same, and the server must still run.
 """
 
@@ -63,13 +63,14 @@ async def main():
     print(f"  {args.streams} sequences of {min(len(o['prompt']) for o in asked)} to "
           f"{max(len(o['prompt']) for o in asked)} tokens: {100 * statistics.median(shares):.1f}% of the positions in "
           f"use hold nothing, {100 * max(shares):.1f}% at most")
-    whole = (prompt_tokens + args.streams * args.tokens)
-    mib = max(1, whole * 2 * 12 * 768 * 4 // 4 >> 20)
+    longest = max(len(one["prompt"]) for one in asked) + args.tokens + BLOCK  # one request must fit
+    positions = max((prompt_tokens + args.streams * args.tokens) // 4, longest)
+    mib = -(-positions * 2 * 12 * 768 * 4 // (1 << 20))  # of GPT-2 124M
     with Server(args.atoll, work.model, "--weights", args.weights, "--cache", mib) as server:
         small, _ = await run(server, asked)
         values = server.metrics()
     same = sum(a.text == b.text for a, b in zip(roomy, small))
-    print(f"  with {mib} MiB, a quarter of what all take: {values['atoll_requests_preempted_total']:.0f} times a "
+    print(f"  with {mib} MiB, room for {positions} tokens: {values['atoll_requests_preempted_total']:.0f} times a "
           f"request lost its memory; {same} of {len(asked)} answers are the same")
 
 

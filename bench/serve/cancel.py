@@ -34,9 +34,12 @@ async def one(server, args, leave_after):
     for turn in range(args.rounds):
         before = server.metrics()["atoll_requests_cancelled_total"]
         prompt, = prompts(1, 800 if leave_after == 0 else 16, turn)
-        await ask(server.port, prompt, 200, leave_after=leave_after)
-        if leave_after == 0:
-            await asyncio.sleep(0.1)  # it reads the prompt now, for a second or more
+        going = asyncio.create_task(ask(server.port, prompt, 200, leave_after=leave_after or None))
+        if leave_after == 0:  # it goes as soon as its prompt is being read
+            while (await asyncio.to_thread(server.metrics))["atoll_requests_running"] == 0:
+                await asyncio.sleep(0.002)
+            going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
         times.append(await ended(server, before + 1))
     return statistics.median(times)
 

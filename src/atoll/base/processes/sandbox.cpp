@@ -147,7 +147,7 @@ std::string find_program(const std::string& name) {
   std::string rest = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
-    const std::string candidate = (end == 0 ? "." : rest.substr(0, end)) + "/" + name;
+    std::string candidate = (end == 0 ? "." : rest.substr(0, end)) + "/" + name;
     if (::access(candidate.c_str(), X_OK) == 0) return candidate;
     rest.erase(0, end + 1);
   }
