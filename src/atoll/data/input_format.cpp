@@ -130,7 +130,7 @@ bool has_rows(InputFormat format) {
   return format != InputFormat::kText && format != InputFormat::kBin;
 }
 
-bool is_searched_for(const fs::path& path) {
+bool is_searched_for_by_name(const fs::path& path) {
   // Not *.bin: too many files that are no tokens are called so. Not the log of a run that lies
   // under the directory: it is no text, and grows with every run.
   if (path.filename() == "metrics.jsonl") return false;
@@ -142,7 +142,13 @@ bool is_searched_for(const fs::path& path) {
   constexpr std::array<std::string_view, 6> kEndings = {".txt",     ".csv",   ".tsv",
                                                         ".parquet", ".arrow", ".tar"};
   if (std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end()) return true;
-  if (is_jsonl_ending(ending)) return true;
+  return is_jsonl_ending(ending);
+}
+
+bool is_searched_for(const fs::path& path) {
+  if (is_searched_for_by_name(path)) return true;
+  std::string ending = ending_of(path);
+  if (is_compressed_ending(ending)) ending = ending_of(path.stem());
   // Many a .json beside data describes them: an object.
   return ending == ".json" && input_format(path) == InputFormat::kJsonArray;
 }

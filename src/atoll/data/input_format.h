@@ -31,6 +31,9 @@ bool has_rows(InputFormat format);
 /// compressed; a .json file when it begins as an array of objects does. Not the log of a run.
 bool is_searched_for(const std::filesystem::path& path);
 
+/// The same of a file that is not here yet, so that a .json file is none.
+bool is_searched_for_by_name(const std::filesystem::path& path);
+
 /// The endings that a directory is searched for, in words.
 const char* searched_endings();
 

@@ -165,6 +165,8 @@ std::vector<RepoFile> ask_files(HttpClient& client, const HubSettings& settings,
   std::vector<RepoFile> files;
   std::set<std::string> seen;
   while (!url.empty()) {
+    constexpr std::size_t kMostPages = 100'000;
+    if (seen.size() >= kMostPages) throw damaged_error("{}: its list has no end", url);
     if (!seen.insert(url).second) throw damaged_error("{}: the next page is itself", url);
     const HttpResponse response = get_patiently(client, settings, url, name.text());
     if (response.status != 200) refuse_answer(response, settings, name);

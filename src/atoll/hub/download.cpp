@@ -124,6 +124,7 @@ std::string plain_etag(std::string_view etag) {
 
 // What a head says against the file; empty: nothing. Only the hub's own answers have these fields.
 std::string objection(const HttpResponse& head, const std::string& commit, const RepoFile& file) {
+  if (head.status >= 400) return "";  // what it says is an error's, which is told as such
   const std::string* at = head.field("x-repo-commit");
   if (at != nullptr && *at != commit) return "the server has another commit, " + *at;
   const std::string* etag = head.field("x-linked-etag");
@@ -149,6 +150,7 @@ class Download {
         retries_(settings.retry, what_, &counts.stops) {}
 
   void fill(Incoming& incoming) {
+    farthest_ = incoming.size();
     while (!incoming.is_full()) attempt(incoming);
   }
 
@@ -176,7 +178,9 @@ class Download {
                            return against.empty();
                          },
                      .stops = &counts_.stops});
-    if (incoming.size() > from) retries_.progressed();
+    // Bytes that were there before are no progress.
+    if (incoming.size() > farthest_) retries_.progressed();
+    farthest_ = std::max(farthest_, incoming.size());
     if (counts_.stops) throw make_error(ErrorKind::kIo, "{}: another file failed", what_);
     const int status = outcome.response.status;
     std::string why = !against.empty() ? against : outcome.failure;
@@ -220,6 +224,7 @@ class Download {
   DownloadCounts& counts_;
   std::string what_;
   Retries retries_;
+  std::uint64_t farthest_ = 0;  // that incoming has been
 };
 
 fs::path incomplete_of(const RepoCache& cache, const RepoFile& file) {

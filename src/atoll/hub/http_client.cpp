@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <exception>
 
 #include "atoll/base/error.h"
 
@@ -105,7 +106,8 @@ struct HttpClient::Transfer {
   const HttpRequest& request;
   HttpOutcome outcome;
   std::size_t head_bytes = 0;
-  std::string limit;  // which bound the answer broke
+  std::string limit;          // which bound the answer broke
+  std::exception_ptr thrown;  // by the request's own functions: libcurl lets no exception through
 
   bool is_body_wanted() const {
     return request.on_body && outcome.response.status >= 200 && outcome.response.status < 300;
@@ -156,13 +158,26 @@ struct HttpClient::Transfer {
     return true;
   }
 
+  template <typename Take>
+  bool safely(const Take& take) {
+    try {
+      return take();
+    } catch (...) {
+      thrown = std::current_exception();
+      return false;
+    }
+  }
+
   static std::size_t on_line(char* data, std::size_t size, std::size_t count, void* self) {
-    return static_cast<Transfer*>(self)->take_line({data, size * count}) ? size * count : 0;
+    auto& transfer = *static_cast<Transfer*>(self);
+    const std::size_t bytes = size * count;
+    return transfer.safely([&] { return transfer.take_line({data, bytes}); }) ? bytes : 0;
   }
   static std::size_t on_bytes(char* data, std::size_t size, std::size_t count, void* self) {
     const std::size_t bytes = size * count;
     // 0 of 0 would be a success.
-    return static_cast<Transfer*>(self)->take_body({data, bytes}) ? bytes : bytes + 1;
+    auto& transfer = *static_cast<Transfer*>(self);
+    return transfer.safely([&] { return transfer.take_body({data, bytes}); }) ? bytes : bytes + 1;
   }
   static int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
     auto& transfer = *static_cast<Transfer*>(self);
@@ -237,6 +252,7 @@ HttpOutcome HttpClient::get_once(const HttpRequest& request, const std::string& 
     curl_easy_setopt(easy, CURLOPT_CAINFO, settings_.certificates.c_str());
   }
   const CURLcode code = curl_easy_perform(easy);
+  if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   HttpOutcome outcome = std::move(transfer.outcome);
   if (code == CURLE_OK) return outcome;
   outcome.failure = reason[0] == '\0' ? curl_easy_strerror(code) : reason.data();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "atoll/base/error.h"
@@ -156,7 +157,12 @@ class Getting {
       std::vector<std::thread> threads;
       const std::size_t count =
           std::min(files.size(), static_cast<std::size_t>(settings_.num_parallel));
-      for (std::size_t i = 0; i < count; ++i) threads.emplace_back(work_safely);
+      threads.reserve(count);
+      try {
+        for (std::size_t i = 0; i < count; ++i) threads.emplace_back(work_safely);
+      } catch (const std::system_error&) {
+        if (threads.empty()) work_safely();  // fewer threads do the same
+      }
       for (std::thread& thread : threads) thread.join();
     }
     fetched_bytes_ += counts.num_fetched;

@@ -354,8 +354,8 @@ TEST_F(GgufModelTest, AnExportRefusesWhatLlamaCppComputesOtherwise) {
       {kOthers[10], "norm_topk_prob", false},
       {kOthers[10], "mlp_only_layers", {0}},
       {kOthers[11], "attention_bias", false},
-      {kOthers[13], "attention_bias", false},
-      {kOthers[13], "layer_types", std::vector<std::string>(3, "sliding_attention")},
+      {kOthers[15], "attention_bias", false},
+      {kOthers[15], "layer_types", std::vector<std::string>(3, "sliding_attention")},
   };
   for (const auto& [config, field, value] : refusals) {
     write_model(config);

@@ -291,10 +291,10 @@ void PolicySource::reward(Rollout& rollout) const {
       Sample& sample = rollout.samples[i];
       std::vector<std::int32_t> tokens = sample.completion.tokens;
       if (sample.completion.is_whole) tokens.pop_back();
-      const Rewarded rewarded = {.prompt = &prompts_[static_cast<std::size_t>(sample.prompt)],
-                                 .text = tokenizer_.decode(tokens, {.skip_special = true}),
-                                 .is_whole = sample.completion.is_whole};
       try {
+        const Rewarded rewarded = {.prompt = &prompts_[static_cast<std::size_t>(sample.prompt)],
+                                   .text = tokenizer_.decode(tokens, {.skip_special = true}),
+                                   .is_whole = sample.completion.is_whole};
         for (std::size_t kind = 0; kind < rewards_.size(); ++kind) {
           const double earned = rewards_[kind]->of(rewarded);
           sample.rewards.push_back(earned);
@@ -309,10 +309,11 @@ void PolicySource::reward(Rollout& rollout) const {
   };
   const bool has_program = !config_.rl.program.empty();
   const unsigned wanted = has_program ? std::max(2U, std::thread::hardware_concurrency()) : 1;
-  std::vector<std::thread> threads;
-  for (unsigned i = 1; i < wanted; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 1; i < wanted; ++i) threads.emplace_back(work);
+    work();
+  }
   if (error) std::rethrow_exception(error);
 }
 

@@ -1,6 +1,7 @@
 #include "atoll/base/processes/sandbox.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -57,7 +58,8 @@ struct MountAttributes {
   std::uint64_t set = 0, clear = 0, propagation = 0, user_namespace = 0;
 };
 
-// Namespaces of this process; false where the system does not allow that.
+// Namespaces of this process, where it may write below plan.tmp alone; false where the system does
+// not allow that.
 bool enter_namespaces(const Plan& plan) {
   if (::unshare(kNamespaces) != 0) return false;
   write_all_of("/proc/self/setgroups", "deny");
@@ -66,9 +68,25 @@ bool enter_namespaces(const Plan& plan) {
   if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
   constexpr unsigned kRecursive = 0x8000;        // AT_RECURSIVE
   const MountAttributes read_only = {.set = 1};  // MOUNT_ATTR_RDONLY
-  ::syscall(SYS_mount_setattr, -1, "/", kRecursive, &read_only, sizeof(read_only));
-  ::mount("tmpfs", plan.tmp.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, plan.mount_options.c_str());
-  return true;
+  if (::syscall(SYS_mount_setattr, -1, "/", kRecursive, &read_only, sizeof(read_only)) != 0) {
+    return false;
+  }
+  // Services of this machine listen at sockets there: they would start processes outside.
+  ::mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "size=4k");
+  return ::mount("tmpfs", plan.tmp.c_str(), "tmpfs", MS_NOSUID | MS_NODEV,
+                 plan.mount_options.c_str()) == 0;
+}
+
+// From here on no program has rights that others have not, whatever its user is here: with them it
+// could make the mounts writable again.
+void give_up_rights() {
+  for (unsigned long right = 0; ::prctl(PR_CAPBSET_READ, right, 0, 0, 0) >= 0; ++right) {
+    ::prctl(PR_CAPBSET_DROP, right, 0, 0, 0);
+  }
+  ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  ::syscall(SYS_capset, &header, none);
 }
 
 void limit(int resource, rlim_t value) {
@@ -85,6 +103,8 @@ void limit(int resource, rlim_t value) {
   limit(RLIMIT_NOFILE, 256);
   // Without a namespace of its own it would count all that the user runs.
   if (plan.has_namespaces) limit(RLIMIT_NPROC, static_cast<rlim_t>(plan.limits.processes));
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  if (plan.has_namespaces) give_up_rights();
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -133,11 +153,22 @@ void close_all() {
     wait_and_exit(keeper);
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  // That of its own processes alone; some containers do not allow it.
+  if (plan.has_namespaces) {
+    ::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr);
+  }
   const pid_t program = ::fork();
   if (program < 0) ::_exit(kCannotRun);
   if (program == 0) run_program(plan);
   close_all();
   wait_and_exit(program);
+}
+
+void plan_namespaces(Plan& plan, const std::string& tmp, std::int64_t memory_mib) {
+  plan.uid_map = fmt::format("{0} {0} 1", ::getuid());
+  plan.gid_map = fmt::format("{0} {0} 1", ::getgid());
+  plan.mount_options = fmt::format("size={}m,mode=0700", memory_mib);
+  plan.tmp = tmp;
 }
 
 // As execvp() looks for it; the name itself where it is nowhere.
@@ -291,8 +322,11 @@ int end_all(pid_t first) {
 
 bool has_sandbox() {
   static const bool has = [] {
+    const TemporaryDirectory tmp;
+    Plan plan;
+    plan_namespaces(plan, tmp.path(), /*memory_mib=*/1);
     const pid_t child = ::fork();
-    if (child == 0) ::_exit(::unshare(kNamespaces) == 0 ? 0 : 1);
+    if (child == 0) ::_exit(enter_namespaces(plan) ? 0 : 1);
     int status = 1;
     while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     return child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -312,14 +346,17 @@ SandboxResult run_in_sandbox(const std::vector<std::string>& command, const std:
   Plan plan = {.argv = pointers(words),
                .environment = pointers(environment),
                .program = find_program(command.at(0)),
-               .uid_map = fmt::format("{0} {0} 1", ::getuid()),
-               .gid_map = fmt::format("{0} {0} 1", ::getgid()),
-               .mount_options = fmt::format("size={}m,mode=0700", limits.memory_mib),
-               .tmp = tmp.path(),
                .limits = limits,
                .input = input_end.get(),
                .output = output_end.get(),
                .errors = errors_end.get()};
+  plan_namespaces(plan, tmp.path(), limits.memory_mib);
+  SandboxResult result;
+  // Now, as later its exit code may be the program's own.
+  if (::access(plan.program.c_str(), X_OK) != 0) {
+    result.errors = std::strerror(errno);
+    return result;
+  }
   const pid_t first = ::fork();
   if (first < 0) {
     throw make_error(ErrorKind::kIo, "cannot start {}: {}", command.at(0), std::strerror(errno));
@@ -329,14 +366,18 @@ SandboxResult run_in_sandbox(const std::vector<std::string>& command, const std:
   output_end.close();
   errors_end.close();
   const Fd pid_fd(static_cast<int>(::syscall(SYS_pidfd_open, first, 0U)));
-  SandboxResult result;
+  if (pid_fd.get() < 0) {
+    const int why = errno;
+    end_all(first);
+    throw make_error(ErrorKind::kIo, "this system does not tell when {} is over (pidfd_open): {}",
+                     command.at(0), std::strerror(why));
+  }
   Talk(std::move(our_input), std::move(our_output), std::move(our_errors), input, limits)
       .run(pid_fd.get(), result);
   const int status = end_all(first);
   if (result.end != SandboxResult::End::kExited) return result;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.status = code;
-  if (code == kCannotRun) result.end = SandboxResult::End::kNotRun;
   if (code > 128) {
     result.end = SandboxResult::End::kSignalled;
     result.status = code - 128;

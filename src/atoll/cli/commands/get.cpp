@@ -60,7 +60,7 @@ std::vector<hub::RepoFile> choose(const Options& options, const hub::RepoName& n
     std::vector<hub::RepoFile> chosen =
         name.kind == hub::RepoKind::kModel
             ? hub::choose_model_files(name, files, read)
-            : hub::choose_data_files(name, files, data::is_searched_for);
+            : hub::choose_data_files(name, files, data::is_searched_for_by_name);
     std::erase_if(chosen, [&](const hub::RepoFile& file) {
       return !hub::is_wanted(file.path, {}, options.exclude);
     });

@@ -48,8 +48,8 @@ void show_progress(const data::TokenizeProgress& progress) {
 
 int run(Options& options) {
   data::TokenizeOptions& tokenize = options.tokenize;
-  tokenize.inputs =
-      hub::local_texts({options.inputs.begin(), options.inputs.end()}, data::is_searched_for);
+  tokenize.inputs = hub::local_texts({options.inputs.begin(), options.inputs.end()},
+                                     data::is_searched_for_by_name);
   options.tokenizer = hub::local_tokenizer(options.tokenizer);
   tokenize.output = options.output;
   if (options.blank_line) tokenize.documents = data::DocumentMode::kBlankLine;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -143,6 +144,9 @@ void ArrowJson::write(const ArrowArray& array, std::int64_t at) {
                         integer_at(array.sizes, at, width, true));
     }
     case ArrowType::kFixedList:
+      if (array.field->width > 0 &&
+          at > std::numeric_limits<std::int64_t>::max() / array.field->width)
+        throw std::runtime_error("a list of it is too long");
       return write_list(array, at * array.field->width, array.field->width);
     case ArrowType::kMap: {
       const auto [begin, size] = range_at(array, at, 4);
@@ -177,7 +181,10 @@ void ArrowJson::write_number(const ArrowArray& array, std::int64_t at) {
       return append_decimal(out_, array, at);
     case ArrowType::kDate: {
       constexpr std::int64_t kMilliseconds = 86'400'000;
-      return append_json_date(out_, field.unit == 0 ? whole() : whole() / kMilliseconds);
+      if (field.unit == 0) return append_json_date(out_, whole());
+      const std::int64_t value = whole();
+      // The day that it lies in, also before 1970.
+      return append_json_date(out_, value / kMilliseconds - (value % kMilliseconds < 0 ? 1 : 0));
     }
     case ArrowType::kTime:
       return append_json_time(out_, whole(), unit);

@@ -102,6 +102,10 @@ class Builder {
   ArrowField field(const FlatTable& from, int depth) {
     ArrowField field;
     field.name = from.text(0);
+    constexpr std::size_t kMostNameBytes = std::size_t{64} << 20;
+    name_bytes_ += field.name.size();
+    if (name_bytes_ > kMostNameBytes)
+      throw std::runtime_error("the names of its columns are too long");
     read_type(from, field);
     if (from.has(4)) {
       const FlatTable encoding = from.table(4);
@@ -130,7 +134,7 @@ class Builder {
         if (count != 1) throw std::runtime_error("a list in its schema has no element");
         return;
       case ArrowType::kMap:
-        if (count != 1 || field.children[0].children.size() != 2 ||
+        if (count != 1 || field.children[0].children.size() != 2 || field.children[0].dictionary ||
             field.children[0].type != ArrowType::kStruct) {
           throw std::runtime_error("a map in its schema has no key and value");
         }
@@ -141,6 +145,7 @@ class Builder {
   }
 
   std::size_t num_fields_ = 0;
+  std::size_t name_bytes_ = 0;
 };
 
 }  // namespace

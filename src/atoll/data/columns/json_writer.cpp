@@ -54,6 +54,11 @@ std::int64_t per_second(TimeUnit unit) {
   return 1;
 }
 
+std::int64_t floor_mod(std::int64_t value, std::int64_t by) {
+  const std::int64_t rest = value % by;
+  return rest < 0 ? rest + by : rest;
+}
+
 std::int64_t floor_div(std::int64_t value, std::int64_t by) {
   return value / by - (value % by < 0 ? 1 : 0);
 }
@@ -138,19 +143,19 @@ void append_json_date(std::string& out, std::int64_t days) {
 void append_json_timestamp(std::string& out, std::int64_t value, TimeUnit unit, bool is_utc) {
   constexpr std::int64_t kDay = 86400;
   const std::int64_t seconds = floor_div(value, per_second(unit));
-  const std::int64_t fraction = value - seconds * per_second(unit);
+  const std::int64_t fraction = floor_mod(value, per_second(unit));
   const std::int64_t days = floor_div(seconds, kDay);
   out += '"';
   append_date(out, days);
   out += 'T';
-  append_time(out, seconds - days * kDay, fraction, unit);
+  append_time(out, floor_mod(seconds, kDay), fraction, unit);
   out += is_utc ? "Z\"" : "\"";
 }
 
 void append_json_time(std::string& out, std::int64_t value, TimeUnit unit) {
   const std::int64_t seconds = floor_div(value, per_second(unit));
   out += '"';
-  append_time(out, seconds, value - seconds * per_second(unit), unit);
+  append_time(out, seconds, floor_mod(value, per_second(unit)), unit);
   out += '"';
 }
 

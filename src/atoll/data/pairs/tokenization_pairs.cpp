@@ -59,7 +59,13 @@ void Tokenization::add_pair(const PreferenceRow& row, const std::string& second,
   std::size_t bytes = 0;
   const bool has_label = options_.pairs == PairKind::kLabels;
   for (int i = 0; i < 2; ++i) {
-    encode_answer(line_of(row, i == 0 ? row.first : second), path, bytes);
+    try {
+      encode_answer(line_of(row, i == 0 ? row.first : second), path, bytes);
+    } catch (const Error& error) {
+      const std::string place = fmt::format("{} {} {}", path, row.unit, row.number);
+      if (std::string_view(error.what()).starts_with(place)) throw;
+      throw Error(error.kind(), fmt::format("{}: {}", place, error.what()));
+    }
     if (tokens_.empty()) return skip_pair(row, path, "an answer is empty");
     mark_document(has_label && i == 0 && row.label, mask_);
     if (std::find(mask_.begin() + 1, mask_.end(), 1) == mask_.end()) {

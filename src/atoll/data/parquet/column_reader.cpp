@@ -173,8 +173,9 @@ void ParquetColumnReader::load_data(const ParquetPage& page, std::string_view co
     }
   } else {
     content = decompress(content, bytes, page_);
-    const bool has_levels = column_.max_repetition > 0 || column_.max_definition > 0;
-    if (has_levels && page.level_encoding != 3) {
+    // Levels that are not there may be called anything: Spark's writer calls them BIT_PACKED.
+    if ((column_.max_repetition > 0 && page.repetition_encoding != 3) ||
+        (column_.max_definition > 0 && page.definition_encoding != 3)) {
       throw std::runtime_error(
           "its levels are BIT_PACKED, as writers of 2014 did; that is not read");
     }

@@ -231,7 +231,8 @@ void read_data_page(ThriftReader& in, bool has_levels, ParquetPage& page) {
     const std::int32_t value = in.integer32(type);
     if (number == 1) page.num_values = value;
     if (number == 2) page.encoding = value;
-    if (number >= 3 && value != 3) page.level_encoding = value;
+    if (number == 3) page.definition_encoding = value;
+    if (number == 4) page.repetition_encoding = value;
   });
 }
 

@@ -73,7 +73,8 @@ struct ParquetPage {
   std::optional<std::int32_t> crc;
   std::int32_t num_values = 0;
   std::int32_t encoding = 0;
-  std::int32_t level_encoding = 3;    ///< of both kinds of levels; another one than RLE wins
+  std::int32_t definition_encoding = 3;  ///< of levels; 3: RLE
+  std::int32_t repetition_encoding = 3;
   std::int32_t definition_bytes = 0;  ///< of version 2
   std::int32_t repetition_bytes = 0;  ///< of version 2
   bool is_compressed = true;          ///< of version 2

@@ -61,6 +61,10 @@ class Builder {
     ++at_;
     Place here = above;
     if (++here.depth > kDeepest) throw std::runtime_error("its schema nests more than 32 deep");
+    constexpr std::size_t kMostPathBytes = std::size_t{64} << 20;
+    path_bytes_ += above.path.size() + element.name.size() + 1;
+    if (path_bytes_ > kMostPathBytes)
+      throw std::runtime_error("the names of its columns are too long");
     here.path = above.path.empty() ? element.name : above.path + "." + element.name;
     if (element.repetition == kOptional) ++here.definition;
     if (element.repetition == kRepeated) {
@@ -116,6 +120,7 @@ class Builder {
 
   const std::vector<ParquetElement>& elements_;
   std::size_t at_ = 0;
+  std::size_t path_bytes_ = 0;
   ParquetSchema schema_;
 };
 

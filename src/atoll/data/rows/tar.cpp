@@ -124,6 +124,7 @@ class Tar final : public RowSource {
   struct Sample {
     std::optional<std::string> object;
     std::vector<std::pair<std::string, std::string>> texts;  // by ending
+    std::uint64_t bytes = 0;                                 // of all
   };
 
   [[noreturn]] void fail(std::string_view problem) const {
@@ -219,9 +220,11 @@ class Tar final : public RowSource {
   void take_member(Sample& sample) {
     const std::string ending = ending_behind(member_.name);
     if (ending == "json" && !sample.object) {
-      sample.object = read_content(member_.size, kMaxRowBytes);
+      sample.object = read_content(member_.size, kMaxRowBytes - sample.bytes);
+      sample.bytes += sample.object->size();
     } else if (ending == "txt" || ending.ends_with(".txt")) {
-      const std::string text = read_content(member_.size, kMaxRowBytes);
+      const std::string text = read_content(member_.size, kMaxRowBytes - sample.bytes);
+      sample.bytes += text.size();
       sample.texts.emplace_back(ending, without_byte_order_mark(text));
     } else {
       ++left_out_[ending.substr(ending.rfind('.') + 1)];

@@ -20,6 +20,8 @@ constexpr int kSaveSeconds = 120;      // that a run has for its last checkpoint
 constexpr int kPodsThatMayFail = 100;  // before a Job gives up
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
+constexpr std::string_view kTaskNumber = "$SLURM_ARRAY_TASK_ID";
+
 std::string island_name(int island) {
   return fmt::format("island-{}", island);
 }
@@ -51,7 +53,17 @@ std::string memory_line(const ManifestRequest& request) {
              : fmt::format("#SBATCH --mem={}M\n", (request.memory_bytes + kMiB - 1) / kMiB);
 }
 
+// A word that may end with the number of an array's task, which the shell is to put in.
+std::string with_variable(const std::string& word) {
+  if (!word.ends_with(kTaskNumber)) return shell_word(word);
+  return shell_word(word.substr(0, word.size() - kTaskNumber.size())) + std::string(kTaskNumber);
+}
+
 std::string slurm(const ManifestRequest& request) {
+  for (const std::string& said : {request.run_dir, request.coordinator}) {
+    if (said.find('\n') == said.npos) continue;
+    throw user_error("--print=slurm: '{}' has a line break, which no script keeps", said);
+  }
   if (request.islands > 0 && request.coordinator.empty()) {
     throw user_error(
         "--print=slurm: say where the islands' coordinator is, --island.coordinator=HOST:PORT, as "
@@ -98,10 +110,10 @@ std::string slurm(const ManifestRequest& request) {
   if (request.islands == 0) words.push_back("--run.dir=" + request.run_dir);
   for (const std::string& word : words) text += " " + shell_word(word);
   if (request.islands > 0) {
-    const std::string name = "island-$SLURM_ARRAY_TASK_ID";
+    const std::string name = "island-" + std::string(kTaskNumber);
     for (const std::string& word :
          as_island(request, name, request.coordinator, "identities/" + name)) {
-      text += fmt::format(" \"{}\"", word);
+      text += " " + with_variable(word);
     }
   }
   return text + "\n";

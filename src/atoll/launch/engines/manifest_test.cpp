@@ -63,8 +63,8 @@ TEST(Manifest, OfSlurmMakesIslandsTasksOfAnArray) {
       manifest("slurm", islands),
       AllOf(HasSubstr("#SBATCH --array=1-3\n"), HasSubstr("kjv-%A_%a.out"),
             HasSubstr("on login: atoll coordinator --dir runs/kjv/coordinator --listen login:7411"),
-            HasSubstr("\"--run.dir=runs/kjv/island-$SLURM_ARRAY_TASK_ID\" \"--outer.islands=3\" "
-                      "\"--island.coordinator=login:7411\"")));
+            HasSubstr("--run.dir=runs/kjv/island-$SLURM_ARRAY_TASK_ID --outer.islands=3 "
+                      "--island.coordinator=login:7411 --island.name=island-$SLURM")));
 }
 
 TEST(Manifest, OfKubernetesHasTheRecipeAndAPodForEachMachine) {
@@ -92,6 +92,18 @@ TEST(Manifest, OfIslandsHasACoordinatorAndAnIdentityForEach) {
         << kind;
   }
   EXPECT_THAT(manifest("jobset", islands), HasSubstr("targetReplicatedJobs: [island-1, island-2]"));
+}
+
+// Names are no commands of the shell.
+TEST(Manifest, OfSlurmQuotesWhatAShellWouldRun) {
+  ManifestRequest odd = request();
+  odd.run_dir = "runs/$(reboot)";
+  odd.islands = 2;
+  odd.coordinator = "login:7411";
+  EXPECT_THAT(manifest("slurm", odd),
+              HasSubstr("'--run.dir=runs/$(reboot)/island-'$SLURM_ARRAY_TASK_ID --outer"));
+  odd.run_dir = "runs\nreboot";
+  EXPECT_THROW(manifest("slurm", odd), Error);
 }
 
 // A recipe that YAML would not give back as it is.

@@ -145,7 +145,12 @@ RanksExecutor::RanksExecutor(int num_ranks, const Open& open, std::int64_t vocab
     std::rethrow_exception(shared.failure);
   }
   if (vocab_size == 0) vocab_size = config().vocab_size;
-  shared.choices = std::make_unique<StepChoices>(*shared.models.front(), vocab_size);
+  try {
+    shared.choices = std::make_unique<StepChoices>(*shared.models.front(), vocab_size);
+  } catch (...) {
+    shared.end();  // no destructor will
+    throw;
+  }
 }
 
 RanksExecutor::~RanksExecutor() {

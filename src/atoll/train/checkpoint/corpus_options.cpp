@@ -52,8 +52,8 @@ std::string trained_corpus(const fs::path& checkpoints, const std::vector<std::i
 CorpusOptions corpus_options(const TrainConfig& config) {
   CorpusOptions options;
   options.shards.assign(config.data.shards.begin(), config.data.shards.end());
-  options.text =
-      hub::local_texts({config.data.text.begin(), config.data.text.end()}, data::is_searched_for);
+  options.text = hub::local_texts({config.data.text.begin(), config.data.text.end()},
+                                  data::is_searched_for_by_name);
   options.tokenizer = hub::local_tokenizer(config.data.tokenizer);
   if (options.tokenizer.empty() && !config.model.from.empty()) {
     options.tokenizer =

@@ -50,8 +50,9 @@ std::string hash_of_model(const fs::path& model) {
 std::string key_of(TrainRun& run) {
   const std::string model = hash_of_model(run.model->base());
   if (model.empty()) return "";
-  return fmt::format("model {} data {} context {} dtype {} held as {}", model, run.corpus->hash(),
-                     run.config.train.context, run.config.train.dtype, run.config.model.held_as);
+  return fmt::format("model {} data {} context {} dtype {} fp8 {} held as {} seed {}", model,
+                     run.corpus->hash(), run.config.train.context, run.config.train.dtype,
+                     run.config.train.fp8, run.config.model.held_as, run.config.run.seed);
 }
 
 data::PairSamples in_order(const TrainRun& run, const data::TokenSource& source) {

@@ -49,8 +49,8 @@ std::optional<std::string> packing_of_run(const TrainConfig& config) {
 // Whether a file may have rows of prompts or messages.
 bool has_rows(const TrainConfig& config) {
   if (!config.data.shards.empty()) return true;  // their manifest says it, at no cost
-  const std::vector<fs::path> text =
-      hub::local_texts({config.data.text.begin(), config.data.text.end()}, data::is_searched_for);
+  const std::vector<fs::path> text = hub::local_texts(
+      {config.data.text.begin(), config.data.text.end()}, data::is_searched_for_by_name);
   const std::vector<fs::path> files = data::find_text_files(text).files;
   return std::any_of(files.begin(), files.end(),
                      [](const fs::path& path) { return data::has_rows(data::input_format(path)); });
