@@ -26,6 +26,11 @@ class Rl : public Train {
     }
     write_file(root_.path / "sums.jsonl", texts);
     write_file(root_.path / "prompts.jsonl", prompts);
+    // The text decides the vocabulary.
+    std::string of_base = read_file(recipe());
+    const std::string size = "vocab_size = 300\n";
+    of_base.erase(of_base.find(size), size.size());
+    write_file(recipe(), of_base);
     trained("base", {"--data.text=" + path("sums.jsonl"), "--data.new_tokenizer=char",
                      "--data.special_tokens=<|endoftext|>", "--data.held_out=0",
                      "--train.context=16", "--train.dropout=0", "--train.batch_size=8",

@@ -32,9 +32,10 @@ struct SandboxResult {
 };
 
 /// Whether this system lets programs have namespaces of their own. Where it does, a program sees no
-/// network, no /run and no other process, has no rights of the superuser, may write only below $TMPDIR (memory_mib in all, gone afterwards),
-/// and whatever it has started is gone when it is over. Where it does not, limits and the process
-/// group are all that holds it, which run_in_sandbox does not hide: ask here and tell people.
+/// network and no /run, has no rights of the superuser, may write only below $TMPDIR (memory_mib in
+/// all, gone afterwards), sees no other process where /proc may be mounted anew, and whatever it
+/// has started is gone when it is over. Where it does not, limits and the process group are all
+/// that holds it, which run_in_sandbox does not hide: ask here and tell people.
 bool has_sandbox();
 
 /// Runs `command` with `input` as its standard input, and returns when it and all that it has
