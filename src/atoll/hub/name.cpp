@@ -231,7 +231,8 @@ std::optional<RepoName> name_unless_path(const fs::path& path, RepoKind kind) {
     return is_old_model(name->id) && kind == RepoKind::kModel ? name : std::nullopt;
   }
   if (!name->path.empty() || is_like_file(name->id)) return std::nullopt;
-  if (fs::exists(path.parent_path(), ignored)) return std::nullopt;
+  // Where runs go in every recipe: one that is missing is no stranger's model.
+  if (path.parent_path() == "runs" || fs::exists(path.parent_path(), ignored)) return std::nullopt;
   return name;
 }
 

@@ -93,6 +93,8 @@ TEST(HubName, APathThatIsThereIsNone) {
   EXPECT_TRUE(name_unless_path("other/name:Q4_0", RepoKind::kModel));
   EXPECT_TRUE(name_unless_path("gpt2", RepoKind::kModel));
   EXPECT_FALSE(name_unless_path("model", RepoKind::kModel));
+  EXPECT_FALSE(name_unless_path("runs/kjv", RepoKind::kModel)) << "a run that is missing";
+  EXPECT_TRUE(name_unless_path("hf://runs/kjv", RepoKind::kModel));
   EXPECT_FALSE(name_unless_path("a/b/c", RepoKind::kModel));
   EXPECT_FALSE(name_unless_path("models/x.gguf", RepoKind::kModel)) << "a file that is missing";
   EXPECT_FALSE(name_unless_path("/a/b", RepoKind::kModel));

@@ -254,7 +254,9 @@ const std::set<std::string> kNeverBf16 = {
     "gated_delta_forward",
     "gated_delta_backward",  // a state that many tokens change: never rounded
     "take_columns",
-    "put_columns",  // of logits, in the compute dtype
+    "put_columns",            // of logits, in the compute dtype
+    "add_low_rank_rows",      // of activations in f32
+    "policy_loss_of_logits",  // in f32
     "sum_of_squares",
     "sums_of_squares",  // of gradients
     "muon_momentum",

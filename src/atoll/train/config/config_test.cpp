@@ -53,21 +53,26 @@ TEST(TrainConfig, ScopesSayWhoMustHaveTheSameValue) {
       ElementsAre("device.kind", "device.index", "device.threads", "device.bf16",
                   "device.attention", "device.attention_mib", "device.graphs", "device.fake_order",
                   "device.fake_memory_mib", "device.fake_lost_after", "data.cache_dir",
-                  "offload.dir", "sync.worker", "sync.addresses", "sync.transport", "sync.identity",
-                  "sync.secret", "sync.disk_s", "alerts.off", "alerts.webhook", "metrics.listen",
-                  "metrics.token_file", "metrics.certificate", "metrics.key"));
-  EXPECT_THAT(of_run,
-              ElementsAre("run", "model", "train", "moe", "optim", "lora", "sync", "outer"));
+                  "offload.dir", "rl.slots", "sync.worker", "sync.addresses", "sync.transport",
+                  "sync.identity", "sync.secret", "sync.disk_s", "alerts.off", "alerts.webhook",
+                  "metrics.listen", "metrics.token_file", "metrics.certificate", "metrics.key"));
+  EXPECT_THAT(of_run, ElementsAre("run", "model", "train", "preference", "moe", "optim", "lora",
+                                  "rl", "sync", "outer"));
   EXPECT_EQ(settings.find("run.dir").scope, Scope::kIsland);
   EXPECT_EQ(settings.find("model.from").scope, Scope::kIsland);
-  EXPECT_THAT(fixed,
-              ElementsAre("run.seed", "model.parametrisation", "model.mup_base_width",
-                          "model.mup_base_head_dim", "data.weights", "data.packing",
-                          "train.batch_size", "train.micro_batch", "train.context", "train.dtype",
-                          "train.dropout", "moe.capacity_factor", "optim.kind", "optim.masters",
-                          "lora.rank", "lora.alpha", "lora.targets", "lora.rank_stabilized",
-                          "lora.dropout", "lora.modules_to_save", "lora.exclude",
-                          "lora.rank_pattern", "lora.alpha_pattern", "lora.bias", "lora.dora"));
+  EXPECT_THAT(
+      fixed,
+      ElementsAre("run.seed", "model.parametrisation", "model.mup_base_width",
+                  "model.mup_base_head_dim", "data.weights", "data.packing", "train.objective",
+                  "train.batch_size", "train.micro_batch", "train.context", "train.dtype",
+                  "train.dropout", "preference.beta", "preference.loss",
+                  "preference.label_smoothing", "preference.reference_free",
+                  "preference.desirable_weight", "preference.undesirable_weight",
+                  "moe.capacity_factor", "optim.kind", "optim.masters", "lora.rank", "lora.alpha",
+                  "lora.targets", "lora.rank_stabilized", "lora.dropout", "lora.modules_to_save",
+                  "lora.target_parameters", "lora.trainable_token_indices", "lora.exclude",
+                  "lora.rank_pattern", "lora.alpha_pattern", "lora.bias", "lora.dora", "rl.group",
+                  "rl.max_tokens", "rl.advantage", "rl.kl", "rl.async"));
 }
 
 TEST(TrainConfig, DefaultsWithDataAndADirectoryAreARun) {

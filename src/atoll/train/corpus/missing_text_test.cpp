@@ -59,7 +59,7 @@ TEST_F(MissingText, OfTheCommandLineTheNearestIsNamed) {
   EXPECT_THAT(
       said("", {"--data.text=" + path}),
       EndsWith("(data.text, --data.text); did you mean " + (dir_ / "here.txt").string() + "?"));
-  EXPECT_THAT(said("", {"--data.text=hf://datasets/a/b"}), HasSubstr("--repo-type dataset a/b"));
+  EXPECT_THAT(said("", {"--data.text=s3://a/b"}), HasSubstr("hf://datasets/ORG/NAME"));
   EXPECT_EQ(said("", {"--data.text=" + (dir_ / "here.txt").string()}), "");
 }
 
