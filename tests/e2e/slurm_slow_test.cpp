@@ -117,8 +117,9 @@ TEST_F(Slurm, AJobThatIsPreemptedIsRequeuedAndHasTheSameBits) {
     return state.find("Restarts=1") != state.npos && state.find("JobState=PENDING") != state.npos;
   })) << job(number);
   EXPECT_THAT(output(), HasSubstr("the same command goes on from there"));
-  // It goes on by itself, after two minutes or when it is told to.
-  on_login("scontrol update StartTime=now JobId=" + number);
+  // It goes on by itself, after two minutes or when it is told to. Not in the second in which its
+  // first part was killed: slurmd counts in seconds, and refuses a job that was killed in this one.
+  on_login("scontrol update StartTime=now+2 JobId=" + number);
   ASSERT_TRUE(took("low", records("low").back().step + 3)) << job(number) << output();
   on_login("scancel " + number);
   ASSERT_TRUE(soon([&] { return is_over(number); })) << job(number);
