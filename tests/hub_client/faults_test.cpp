@@ -8,6 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 bool is_of_file(const SeenRequest& request) {
   return !request.target.starts_with("/api/") &&
@@ -152,6 +153,16 @@ TEST_F(HubFaults, WhatPassesIsWaitedForAndOnlySoOften) {
   server_.set_faults([](const SeenRequest&, int) { return Fault{.status = 503}; });
   EXPECT_THAT(error_of_get(ErrorKind::kIo), HasSubstr("the hub answers 503"));
   EXPECT_EQ(server_.seen().size(), static_cast<std::size_t>(settings_.retry.attempts));
+}
+
+// Its etag is that of the page that says so.
+TEST_F(HubFaults, ARefusalIsNoOtherContent) {
+  serve(true);
+  server_.set_faults([](const SeenRequest& request, int) {
+    return is_of_file(request) ? Fault{.status = 403, .etag = "\"of-a-page\""} : Fault{};
+  });
+  EXPECT_THAT(error_of_get(ErrorKind::kUser), Not(HasSubstr("another content")));
+  EXPECT_EQ(of_file().size(), 1u);
 }
 
 TEST_F(HubFaults, AWaitThatIsTooLongIsNotWaitedFor) {

@@ -34,6 +34,8 @@ class HubProgram : public e2e::Train {
               "\n";
     server_.add("datasets/org/texts", "data/train.jsonl", rows, true);
     server_.add("datasets/org/texts", "README.md", "of the texts");
+    // What a file is called decides, as it is not here yet.
+    server_.add("datasets/org/texts", "data/dataset_infos.json", "[{\"text\": \"no\"}]");
   }
   void TearDown() override {
     for (const char* name : {"HF_ENDPOINT", "HF_HUB_CACHE", "HF_HUB_OFFLINE"}) ::unsetenv(name);

@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "atoll/base/error.h"
 #include "atoll/base/files/file.h"
 #include "atoll/base/files/test_paths.h"
 #include "atoll/data/input_format.h"
 #include "atoll/data/rows/row_files.h"
+#include "atoll/data/testing.h"
 
 namespace atl::data {
 namespace {
@@ -54,6 +56,32 @@ TEST_P(Columns, ThatNobodyReadsAreNotDecoded) {
       EXPECT_EQ(value, key == only ? expected[i][key] : Json("")) << i << key;
     }
   }
+}
+
+// A page's header, with how its two kinds of levels are written: field after field, 3 for RLE.
+std::string with_levels(std::string file, char definition, char repetition) {
+  const std::string rle = "\x15\x06\x15\x06";
+  int found = 0;
+  for (std::size_t at = 0; (at = file.find(rle, at)) != file.npos; at += rle.size(), ++found) {
+    file[at + 1] = definition;
+    file[at + 3] = repetition;
+  }
+  EXPECT_GT(found, 0);
+  return file;
+}
+
+// Spark's writer calls the levels of a flat column, of which there are none, BIT_PACKED.
+TEST(ParquetLevels, ThatAreNotThereMayBeCalledAnything) {
+  const fs::path words = test_source_dir() / "tests/golden/columns/words.parquet";
+  const data::testing::TemporaryDirectory directory;
+  const fs::path path = directory.path() / "words.parquet";
+  constexpr char kRle = 2 * 3;
+  constexpr char kBitPacked = 2 * 4;
+  const IsRead all = [](std::string_view) { return true; };
+  write_file(path, with_levels(read_file(words), kRle, kBitPacked));
+  EXPECT_EQ(rows_of(path, all), expected_rows(words));
+  write_file(path, with_levels(read_file(words), kBitPacked, kRle));
+  EXPECT_THROW(rows_of(path, all), Error) << "its columns have levels that say what is null";
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, Columns,
