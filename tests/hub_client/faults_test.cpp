@@ -159,7 +159,10 @@ TEST_F(HubFaults, WhatPassesIsWaitedForAndOnlySoOften) {
 TEST_F(HubFaults, ARefusalIsNoOtherContent) {
   serve(true);
   server_.set_faults([](const SeenRequest& request, int) {
-    return is_of_file(request) ? Fault{.status = 403, .etag = "\"of-a-page\""} : Fault{};
+    if (!is_of_file(request)) return Fault{};
+    return Fault{.status = 403,
+                 .fields = {{"X-Repo-Commit", std::string(40, 'c')}, {"ETag", "\"of-a-page\""}},
+                 .etag = "of-a-page"};
   });
   EXPECT_THAT(error_of_get(ErrorKind::kUser), Not(HasSubstr("another content")));
   EXPECT_EQ(of_file().size(), 1u);
